@@ -1,0 +1,92 @@
+//! The end statement: what was read, and what that proves.
+
+use tidegate_model::{Isolation, OffsetRange, TimeRange};
+
+/// How the end of the read was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// Everything up to the end noted at the start was read. Assumes nothing.
+    FullScan,
+    /// The caller named the offsets.
+    Offsets,
+}
+
+impl Proof {
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullScan => "full_scan",
+            Self::Offsets => "offsets",
+        }
+    }
+}
+
+/// What was read of one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionEnd {
+    /// The partition.
+    pub partition: i32,
+    /// The offsets that were read, `[start, end)`; the end is where the read stood when it ended.
+    pub read: OffsetRange,
+    /// The end of the partition noted when the request began.
+    pub noted_end_offset: i64,
+    /// Records looked at.
+    pub records_scanned: u64,
+    /// Records of the range.
+    pub records_sent: u64,
+    /// Records of the range at or after [`PartitionEnd::first_offset_at_or_after_until`]: what a read that stops there
+    /// misses.
+    pub late_records: u64,
+    /// Records without a timestamp that the range, having bounds, does not hold.
+    pub untimed_records: u64,
+    /// How the end was found.
+    pub proof: Proof,
+    /// Every record of the range below the noted end was considered.
+    pub exhaustive: bool,
+    /// Offsets of the range that the log no longer held.
+    pub lost_offsets: Vec<OffsetRange>,
+    /// The first offset whose record's timestamp is at or after `until`, as seen while reading.
+    pub first_offset_at_or_after_until: Option<i64>,
+}
+
+/// What was read of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndStatement {
+    /// One entry a partition that was asked for, in partition order.
+    pub partitions: Vec<PartitionEnd>,
+    /// Records sent over all partitions.
+    pub records_sent: u64,
+    /// Whether every partition is exhaustive.
+    pub exhaustive: bool,
+    /// Which records of transactions were seen.
+    pub isolation: Isolation,
+    /// The time range as it was understood.
+    pub range: TimeRange,
+    /// Values that could not be converted and were sent as stored.
+    pub values_not_converted: u64,
+}
+
+impl EndStatement {
+    /// Puts the partitions' ends together.
+    pub fn new(
+        mut partitions: Vec<PartitionEnd>,
+        isolation: Isolation,
+        range: TimeRange,
+        values_not_converted: u64,
+    ) -> Self {
+        partitions.sort_by_key(|end| end.partition);
+        let records_sent = partitions.iter().map(|end| end.records_sent).sum();
+        let exhaustive = partitions.iter().all(|end| end.exhaustive);
+        Self { partitions, records_sent, exhaustive, isolation, range, values_not_converted }
+    }
+
+    /// Late records over all partitions.
+    pub fn late_records(&self) -> u64 {
+        self.partitions.iter().map(|end| end.late_records).sum()
+    }
+
+    /// Records looked at, over all partitions.
+    pub fn records_scanned(&self) -> u64 {
+        self.partitions.iter().map(|end| end.records_scanned).sum()
+    }
+}

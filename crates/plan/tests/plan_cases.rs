@@ -1,0 +1,56 @@
+//! The planner's cases, as text.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use tidegate_model::{OffsetRange, TimeRange};
+use tidegate_plan::{OffsetBounds, PartitionFacts, PlanOffsetsError, plan_offsets, plan_time};
+
+fn sides(text: &str) -> (Option<i64>, Option<i64>) {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(')')).unwrap_or_else(|| panic!("{text}"));
+    let (start, end) = inner.split_once(',').unwrap();
+    let side = |text: &str| (text != "_").then(|| text.parse().unwrap());
+    (side(start), side(end))
+}
+
+fn offsets(text: &str) -> OffsetRange {
+    let (start, end) = sides(text);
+    OffsetRange::new(start.unwrap(), end.unwrap())
+}
+
+#[test]
+fn every_plan_is_as_its_case_says() {
+    let mut cases = 0;
+    for line in include_str!("cases/plans.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        cases += 1;
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        let [log, range, found, read, lost] = cells[..] else { panic!("five cells: {line}") };
+        let (start, end) = log.split_once("..").unwrap();
+        let facts = PartitionFacts {
+            partition: 0,
+            log_start_offset: start.parse().unwrap(),
+            noted_end_offset: end.parse().unwrap(),
+            from_offset: (!found.is_empty()).then(|| found.parse().unwrap()),
+        };
+        let plan = match range.strip_prefix('@') {
+            Some(bounds) => {
+                let (start, end) = sides(bounds);
+                plan_offsets(&facts, OffsetBounds { start, end }).unwrap()
+            }
+            None => {
+                let (from_ms, until_ms) = sides(range);
+                plan_time(&facts, &TimeRange { from_ms, until_ms, untimed: false })
+            }
+        };
+        assert_eq!(plan.read, offsets(read), "{line}");
+        assert_eq!(plan.lost, (!lost.is_empty()).then(|| offsets(lost)), "{line}");
+    }
+    assert!(cases > 15, "only {cases} cases were read");
+}
+
+#[test]
+fn protocol_codes_are_no_offsets() {
+    let check = |start, end| OffsetBounds { start, end }.check();
+    assert_eq!(check(Some(-1), None), Err(PlanOffsetsError::Negative { field: "start", offset: -1 }));
+    assert_eq!(check(None, Some(-2)), Err(PlanOffsetsError::Negative { field: "end", offset: -2 }));
+    assert_eq!(check(Some(5), Some(4)), Err(PlanOffsetsError::EndBeforeStart { start: 5, end: 4 }));
+    assert_eq!(check(Some(5), Some(5)), Ok(()));
+}

@@ -1,0 +1,240 @@
+//! The broker's process: its files, its start, its end.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::ports::Ports;
+use super::{KafkaConfig, StartError, artefacts, ready, tail};
+
+const LOG4J2: &str = include_str!("../../kafka/log4j2.properties");
+
+/// The broker tells nobody that it is ready, so it is asked this often; likewise whether it has ended.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Logs outlive their brokers for a look after a failure, but not for ever.
+const KEEP_LOGS: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How a start ended, if not with an error.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    Running(Process),
+    /// Another program bound one of the ports first.
+    PortTaken,
+}
+
+/// A broker's process. Dropping it kills the broker and removes its data.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    watchdog: Child,
+    port: u16,
+    log: PathBuf,
+    /// Removed when the process is dropped, after its kill.
+    _data: TempDir,
+}
+
+/// Formats a new data directory and starts a broker on it; returns when the broker is ready or has failed.
+pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<Attempt, StartError> {
+    let data = TempDir::with_prefix("tidegate-kafka-").map_err(StartError::io("create a temporary directory"))?;
+    let properties = data.path().join("server.properties");
+    let log4j2 = data.path().join("log4j2.properties");
+    fs::write(&log4j2, LOG4J2).map_err(StartError::io("write log4j2.properties"))?;
+    fs::write(&properties, server_properties(data.path(), config, ports))
+        .map_err(StartError::io("write server.properties"))?;
+
+    let java = |main: &str| {
+        let mut java = Command::new("java");
+        java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
+            .arg(format!("-Dlog4j2.configurationFile={}", log4j2.display()))
+            .arg("-cp")
+            .arg(libs.join("*"))
+            .arg(main)
+            .stdin(Stdio::null());
+        java
+    };
+
+    let cluster_id = cluster_id();
+    let formatted = java("kafka.tools.StorageTool")
+        .args(["format", "--cluster-id", &cluster_id, "--config"])
+        .arg(&properties)
+        .output()
+        .map_err(StartError::spawn("java", "run kafka.tools.StorageTool"))?;
+    if !formatted.status.success() {
+        let said = [formatted.stdout, formatted.stderr].concat();
+        return Err(StartError::Format { output: tail(&String::from_utf8_lossy(&said), 5) });
+    }
+
+    let log = new_log(ports.broker).map_err(StartError::io("create a log file for Kafka"))?;
+    let out = File::create(&log).map_err(StartError::io("create a log file for Kafka"))?;
+    let err = out.try_clone().map_err(StartError::io("share Kafka's log file"))?;
+    let child = java("kafka.Kafka")
+        .arg(&properties)
+        .stdout(out)
+        .stderr(err)
+        // Not in the terminal's foreground group: ctrl-c must reach the tests first and the broker through its
+        // watchdog, or every test still running reports a lost broker.
+        .process_group(0)
+        .spawn()
+        .map_err(StartError::spawn("java", "run kafka.Kafka"))?;
+    let mut process = Process { watchdog: watch(&child, data.path())?, child, port: ports.broker, log, _data: data };
+
+    let started = Instant::now();
+    while started.elapsed() < config.start_timeout {
+        if let Some(status) = process.child.try_wait().map_err(StartError::io("wait for Kafka"))? {
+            let tail = log_tail(&process.log);
+            // What the JDK says when a listener finds its port taken, from `Socket server failed to bind to ...`.
+            if tail.contains("Address already in use") {
+                return Ok(Attempt::PortTaken);
+            }
+            return Err(StartError::Exited { status, log: process.log.clone(), tail: super::tail(&tail, 30) });
+        }
+        match ready::ask(ports.broker) {
+            Ok(state) if state.brokers > 0 && state.cluster_id.as_ref() == Some(&cluster_id) => {
+                return Ok(Attempt::Running(process));
+            }
+            _ => sleep(POLL),
+        }
+    }
+    Err(StartError::TimedOut { port: ports.broker, waited: config.start_timeout, log: process.log.clone() })
+}
+
+/// Lets a shell wait for the end of this process, which closes the pipe whatever the cause, and then end the broker.
+///
+/// Without it, a test run that is killed would leave a Java process behind that nobody looks for.
+fn watch(broker: &Child, data: &Path) -> Result<Child, StartError> {
+    let spawned = Command::new("sh")
+        .args(["-c", r#"read -r _; kill -9 "$1"; rm -rf "$2""#, "watchdog"])
+        .arg(broker.id().to_string())
+        .arg(data)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn();
+    spawned.map_err(StartError::spawn("sh", "run a shell that watches over Kafka"))
+}
+
+impl Process {
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// SIGKILL to the watchdog, then to the broker, and waits for both.
+    ///
+    /// In this order, so that the watchdog never signals a process id that has been waited for and may be another's.
+    pub(super) fn kill(&mut self) {
+        for child in [&mut self.watchdog, &mut self.child] {
+            // Either fails only when the process has ended and has been waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM to the broker; SIGKILL when it has not ended within `grace`.
+    pub(super) fn terminate(&mut self, grace: Duration) {
+        let asked = Command::new("sh")
+            .args(["-c", r#"kill -TERM "$1""#, "terminate"])
+            .arg(self.child.id().to_string())
+            .status();
+        let deadline = Instant::now() + grace;
+        while asked.is_ok() && Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            sleep(POLL);
+        }
+        self.kill();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// One node that is broker and controller (KIP-631), with the internal topics cut down to what one node can hold.
+/// All else is Kafka's default, so that tests meet what users meet.
+fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String {
+    let Ports { broker, controller } = ports;
+    let own = [
+        ("process.roles", "broker,controller".to_owned()),
+        ("node.id", "1".to_owned()),
+        ("listeners", format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}")),
+        ("controller.listener.names", "CONTROLLER".to_owned()),
+        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned()),
+        ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
+        ("log.dirs", data.join("data").display().to_string()),
+        ("offsets.topic.num.partitions", "1".to_owned()),
+        ("offsets.topic.replication.factor", "1".to_owned()),
+        ("transaction.state.log.num.partitions", "1".to_owned()),
+        ("transaction.state.log.replication.factor", "1".to_owned()),
+        ("transaction.state.log.min.isr", "1".to_owned()),
+        // A test that forgets to create its topic, or reads one that is gone, must be told.
+        ("auto.create.topics.enable", "false".to_owned()),
+        ("group.initial.rebalance.delay.ms", "0".to_owned()),
+    ];
+    let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+    let given = config.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    // Java's properties take the last of two lines with one name.
+    own.chain(given).map(|(name, value)| format!("{name}={value}\n")).collect()
+}
+
+/// A cluster id: 16 bytes in URL-safe base64 without padding, of which the last character carries two bits.
+fn cluster_id() -> String {
+    const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    let letters = (0..21).map(|_| char::from(ALPHABET[crate::random::below(62) as usize]));
+    letters.chain(['A']).collect()
+}
+
+/// A path for a new log, after the logs of long ago have been removed.
+fn new_log(port: u16) -> io::Result<PathBuf> {
+    let logs = artefacts::home().join("logs");
+    fs::create_dir_all(&logs)?;
+    for entry in fs::read_dir(&logs)?.flatten() {
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|modified| modified.elapsed().ok());
+        if age.is_some_and(|age| age > KEEP_LOGS) {
+            // Another test process may be removing it too.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(logs.join(format!("{}-{port}.log", std::process::id())))
+}
+
+/// The last 64 KiB of a log, or why it cannot be read.
+fn log_tail(log: &Path) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let start = file.metadata()?.len().saturating_sub(64 * 1024);
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    read().unwrap_or_else(|error| format!("(cannot read it: {error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_given_property_comes_after_our_own() {
+        let config = KafkaConfig::default().with("auto.create.topics.enable", true);
+        let text = server_properties(Path::new("d"), &config, Ports { broker: 1, controller: 2 });
+        let values: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("auto.create.topics.enable=")).collect();
+        assert_eq!(values, ["false", "true"]);
+    }
+}

@@ -211,9 +211,10 @@ impl StartError {
     }
 }
 
-/// The last `lines` lines of what a program printed.
+/// The last `lines` lines of what a Java program printed, without stack frames: the message stands before them.
 fn tail(text: &str, lines: usize) -> String {
-    let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let worth_reading = |line: &&str| !line.trim().is_empty() && !line.starts_with("\tat ");
+    let all: Vec<&str> = text.lines().filter(worth_reading).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
@@ -231,7 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_drops_blank_lines_and_takes_short_text_whole() {
+    fn a_tail_drops_blank_lines_and_stack_frames_and_takes_short_text_whole() {
+        assert_eq!(tail("Error: no\n\tat kafka.A(A.java:1)\n\tat kafka.B(B.java:2)\n", 1), "Error: no");
         assert_eq!(tail("a\n\nb\nc\n", 2), "b\nc");
         assert_eq!(tail("a", 2), "a");
         assert_eq!(tail("", 2), "");

@@ -27,7 +27,7 @@ fn a_killed_kafka_serves_no_more_and_leaves_its_log() {
     let log = kafka.log().to_owned();
     kafka.kill();
     drop(kafka);
-    assert!(std::fs::read_to_string(log).unwrap().contains("Kafka Server started"));
+    assert!(std::fs::read_to_string(log).unwrap().contains("[BrokerServer id=1]"));
 }
 
 #[test]

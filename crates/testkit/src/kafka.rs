@@ -124,6 +124,11 @@ impl Kafka {
         self.process.log()
     }
 
+    /// Waits until the broker ends of itself.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.process.wait()
+    }
+
     /// SIGKILL: the broker is gone, mid-write if it was writing, when this returns. Killing it twice is fine.
     pub fn kill(&mut self) {
         self.process.kill();

@@ -3,7 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// The environment variable that names the file to which skips are appended, one `test<TAB>reason` a line.
+/// The environment variable that names the file to which skips are appended, one `binary<TAB>test<TAB>reason` a line:
+/// the file name of the test binary, then what [`skip`] was given.
 pub const SKIP_LOG: &str = "TIDEGATE_SKIP_LOG";
 
 /// Says that `test` cannot run here, and why; the caller returns right after.
@@ -19,7 +20,7 @@ pub fn skip(test: &str, reason: &str) {
     assert!(!in_ci(), "{test} cannot run: {reason} (CI=true allows no skips)");
     announce(&format!("SKIPPED {test}: {reason}"));
     if let Some(path) = std::env::var_os(SKIP_LOG) {
-        let line = log_line(test, reason);
+        let line = log_line(&binary(), test, reason);
         // One write of a short line in append mode: test processes may share the file.
         let written = OpenOptions::new().create(true).append(true).open(&path).and_then(|mut f| f.write_all(&line));
         if let Err(error) = written {
@@ -37,9 +38,15 @@ fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-fn log_line(test: &str, reason: &str) -> Vec<u8> {
+/// The file name of the running test binary; a name of two crates' tests would else be one test.
+fn binary() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn log_line(binary: &str, test: &str, reason: &str) -> Vec<u8> {
     let one_line = |text: &str| text.replace(['\t', '\n', '\r'], " ");
-    format!("{}\t{}\n", one_line(test), one_line(reason)).into_bytes()
+    format!("{}\t{}\t{}\n", one_line(binary), one_line(test), one_line(reason)).into_bytes()
 }
 
 #[cfg(test)]
@@ -48,6 +55,7 @@ mod tests {
 
     #[test]
     fn a_reason_of_several_lines_stays_one_line_in_the_log() {
-        assert_eq!(log_line("reads_back", "mvn failed:\n\tno network"), b"reads_back\tmvn failed:  no network\n");
+        let line = log_line("reader-0a1b", "reads_back", "mvn failed:\n\tno network");
+        assert_eq!(line, b"reader-0a1b\treads_back\tmvn failed:  no network\n");
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -132,6 +132,12 @@ impl Process {
 
     pub(super) fn log(&self) -> &Path {
         &self.log
+    }
+
+    pub(super) fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait();
+        self.kill();
+        status
     }
 
     /// SIGKILL to the watchdog, then to the broker, and waits for both.

@@ -1,1 +1,34 @@
-//! Placeholder.
+//! The client of a Kafka-protocol cluster: metadata with leader routing, offset lookup, topic administration and bounded
+//! reading over connections of our own; producing through librdkafka.
+//!
+//! - [`Cluster`] is where everything starts; it is cheap to clone.
+//! - [`Reader`] reads one [`Slice`] of a topic-partition and prefetches within a [`ByteBudget`].
+//! - [`Producer`] writes, idempotent and `acks=all`; a [`ProduceSession`] counts what one caller sent.
+//!
+//! Requests are built and responses are checked by pure functions, apart from the tasks that do the I/O. Every operation
+//! has its own error type; what went wrong between us and one broker is a [`RequestError`] that names broker and request.
+
+mod admin;
+mod budget;
+mod cluster;
+mod config;
+mod conn;
+mod error;
+mod offsets;
+mod produce;
+mod reader;
+mod retry;
+
+pub use admin::{
+    CreateTopicError, DeleteRecordsError, DeleteTopicError, DescribeConfigsError, NewTopic, TopicConfigEntry,
+};
+pub use budget::ByteBudget;
+pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
+pub use config::{ClusterConfig, RetryLimits};
+pub use error::{ConnectError, KafkaCode, RequestError, RequestFailure};
+pub use offsets::{ListOffsetsError, OffsetAndTimestamp, OffsetAnswer, OffsetQuery};
+pub use produce::{
+    ProduceError, ProduceSession, ProduceSummary, ProducedPartition, Producer, ProducerError, ProducerSettings,
+    RecordToSend,
+};
+pub use reader::{ReadError, Reader, ReaderOptions, Slice};

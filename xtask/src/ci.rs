@@ -1,5 +1,7 @@
 //! `cargo xtask ci`.
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -18,7 +20,7 @@ pub(crate) struct CiArguments {
 const NOT_OURS: [&str; 2] = ["--exclude", "kafka-protocol"];
 
 /// Runs every step, also after one has failed: one run tells all that is wrong.
-pub(crate) fn run(arguments: &CiArguments) -> Result<()> {
+pub(crate) fn run(arguments: &CiArguments) -> Result<ExitCode> {
     let mut reports = Vec::new();
     let mut run_step = |name, alone, work: &mut dyn FnMut() -> Result<()>| {
         let (report, _) = step::step(name, alone, work);
@@ -57,11 +59,8 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<()> {
     if let Some(line) = closing_line {
         println!("\n{line}");
     }
-    let failed: Vec<&str> = reports.iter().filter(|report| report.failed).map(|report| report.name).collect();
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
-    }
-    Ok(())
+    let failed = reports.iter().any(|report| report.failed);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn print(reports: &[StepReport]) {

@@ -1,5 +1,7 @@
 //! `cargo xtask fuzz`.
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -11,8 +13,9 @@ pub(crate) struct FuzzArguments {
 }
 
 /// Builds the fuzz targets and runs each.
-pub(crate) fn run(arguments: &FuzzArguments) -> Result<()> {
-    fuzz(arguments.seconds)
+pub(crate) fn run(arguments: &FuzzArguments) -> Result<ExitCode> {
+    fuzz(arguments.seconds)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The same, for CI.

@@ -1,5 +1,7 @@
 //! `cargo xtask kafka`.
 
+use std::process::ExitCode;
+
 use anyhow::{Result, bail};
 use clap::Args;
 use tidegate_testkit::kafka::{Kafka, KafkaConfig, VERSION};
@@ -17,7 +19,7 @@ fn property(text: &str) -> Result<(String, String), String> {
 }
 
 /// Starts a broker and keeps it until ctrl-c. Its data goes with it.
-pub(crate) fn run(arguments: &KafkaArguments) -> Result<()> {
+pub(crate) fn run(arguments: &KafkaArguments) -> Result<ExitCode> {
     let config = KafkaConfig { properties: arguments.properties.clone(), ..KafkaConfig::default() };
     let mut kafka = Kafka::start(config)?;
     eprintln!("Apache Kafka {VERSION}, process {}, log {}", kafka.pid(), kafka.log().display());

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Task::Kafka(arguments) => kafka::run(&arguments),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
@@ -29,14 +29,11 @@ pub(crate) struct TestArguments {
     rest: Vec<String>,
 }
 
-/// Runs the tests and prints the summary; an error if one failed.
-pub(crate) fn run(arguments: &TestArguments) -> Result<()> {
+/// Runs the tests and prints the summary, the closing line last: who runs this looks for it at the end.
+pub(crate) fn run(arguments: &TestArguments) -> Result<ExitCode> {
     let summary = tests(arguments, &[])?;
     println!("\n{summary}\n{}", summary.closing_line());
-    if !summary.is_success() {
-        bail!("tests failed");
-    }
-    Ok(())
+    Ok(if summary.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Builds the tests, starts Kafka meanwhile, runs the tests, ends Kafka. `environment` is set for the tests.
@@ -46,25 +43,24 @@ pub(crate) fn tests(arguments: &TestArguments, environment: &[(&str, &str)]) -> 
         move || wanted.then(|| Kafka::start(KafkaConfig::default()))
     });
 
-    let messages = step::required("build the tests", "cargo test --workspace --no-run", || {
+    let built = step::required("build the tests", "cargo test --workspace --no-run", || {
         cargo::output(test_command(arguments).args(["--no-run", "--message-format=json-render-diagnostics"]))
-    })?;
-    let owners = TestOwners::new(&cargo::metadata()?, &messages);
-
-    let kafka = step::required("start Apache Kafka", "cargo xtask kafka", || {
-        let Ok(started) = kafka.join() else { bail!("the thread that starts it panicked") };
-        match started {
-            None => Ok(None),
-            Some(Ok(kafka)) => {
-                eprintln!("Apache Kafka {} at {}, log {}", kafka::VERSION, kafka.bootstrap(), kafka.log().display());
-                Ok(Some(kafka))
-            }
-            Some(Err(error)) if error.is_unavailable() => {
-                eprintln!("no Apache Kafka, tests that need it are skipped: {error}");
-                Ok(None)
-            }
-            Some(Err(error)) => Err(error).context("--no-kafka runs the tests without it"),
+    });
+    // Also when the build has failed: a broker that is just starting must be there to be stopped.
+    let kafka = kafka.join();
+    let owners = TestOwners::new(&cargo::metadata()?, &built?);
+    let kafka = step::required("start Apache Kafka", "cargo xtask kafka", || match kafka {
+        Err(_) => bail!("the thread that starts it panicked"),
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(kafka))) => {
+            eprintln!("Apache Kafka {} at {}, log {}", kafka::VERSION, kafka.bootstrap(), kafka.log().display());
+            Ok(Some(kafka))
         }
+        Ok(Some(Err(error))) if error.is_unavailable() => {
+            eprintln!("no Apache Kafka, tests that need it are skipped: {error}");
+            Ok(None)
+        }
+        Ok(Some(Err(error))) => Err(error).context("--no-kafka runs the tests without it"),
     })?;
 
     let skip_log = tempfile::NamedTempFile::new().context("cannot create the skip log")?;

@@ -90,7 +90,12 @@ fn lines_with(patterns: &[&str], considered: impl Fn(&Path) -> bool) -> Vec<Stri
 
 /// The files that git tracks, relative to the root. One that is deleted but not yet committed as such is not there.
 fn tracked_files() -> Vec<PathBuf> {
-    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output().expect("git runs");
+    // A CI machine's clone may belong to another user than the one who tests it.
+    let output = Command::new("git")
+        .args(["-c", "safe.directory=*", "ls-files", "-z"])
+        .current_dir(root())
+        .output()
+        .expect("git runs");
     assert!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
     let names = String::from_utf8(output.stdout).unwrap();
     let files: Vec<PathBuf> = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect();

@@ -42,7 +42,7 @@ impl Summary {
             summary.failed.extend(result.failed.iter().map(|test| format!("{package}: {test}")));
             if result.ignored > 0 {
                 let what = format!("{package}: {} tests", result.ignored);
-                summary.skipped.push((what, "marked #[ignore]".to_owned()));
+                summary.skipped.push((what, "marked as ignored".to_owned()));
             }
         }
         let mut seen = BTreeSet::new();
@@ -147,7 +147,7 @@ mod tests {
              \x20 tidegate-client: loses_a_record\n\
              \n\
              SKIPPED, 3:\n\
-             \x20 marked #[ignore]\n\
+             \x20 marked as ignored\n\
              \x20   tidegate-client: 1 tests\n\
              \x20 no Kafka\n\
              \x20   tidegate-client: reads_back\n\

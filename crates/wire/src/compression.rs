@@ -15,7 +15,6 @@ use tidegate_model::Compression;
 
 /// Why bytes cannot be decompressed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DecompressError {
     /// The output would be larger than the cap.
     #[error("the {} data takes more than {cap} bytes decompressed", .codec.name())]

@@ -43,7 +43,6 @@ impl fmt::Display for BatchSpan {
 
 /// Why a record batch cannot be read. Every variant says which offsets the batch covers, in `at`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum BatchError {
     /// The length is negative, shorter than the header, or beyond the splitter's limit. Where the next batch begins is not
     /// known.

@@ -99,6 +99,8 @@ codes! {
         "Records of the range vanished from the log while it was read; the details name the offsets.";
     MessageTooLarge "MESSAGE_TOO_LARGE" UNPROCESSABLE_ENTITY ResourceExhausted false Caller
         "A record does not fit a message of the size that the request allows; the details say which field to raise.";
+    ValueUnreadable "VALUE_UNREADABLE" UNPROCESSABLE_ENTITY FailedPrecondition false Caller
+        "A value has no form in the format asked for; the details name its offset.";
     RecordTooLarge "RECORD_TOO_LARGE" PAYLOAD_TOO_LARGE FailedPrecondition false Caller
         "A record to publish is larger than the topic accepts.";
     RequestTooLarge "REQUEST_TOO_LARGE" PAYLOAD_TOO_LARGE ResourceExhausted false Caller

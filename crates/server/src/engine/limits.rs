@@ -1,0 +1,60 @@
+//! What one request, and all of them together, may take.
+
+use std::time::Duration;
+
+/// The engine's limits.
+///
+/// What reading takes at most is `max_concurrent_reads x (per_request_budget_bytes + a few frames)`, a frame being
+/// `chunk_target_bytes` and a few of them standing between encoder and socket. With the defaults that is 256 x (4 MiB + 4 x
+/// 512 KiB), or 1.5 GiB, if every reader is as slow as can be; readers that keep up hold a fraction of it. One record
+/// batch or fetch that is larger than the budget still passes, alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineLimits {
+    /// Fetched bytes that one read may hold, over all its partitions. Default: 4 MiB.
+    pub per_request_budget_bytes: usize,
+    /// Reads in progress at once; one more is refused and may be retried. Default: 256.
+    pub max_concurrent_reads: usize,
+    /// Partitions that one read fetches from at once; the others wait their turn. Default: 8.
+    pub max_partitions_read_at_once: usize,
+    /// How long a record may wait for its frame to fill. Default: 20 ms.
+    pub flush_after: Duration,
+    /// The size at which a frame goes out, between [`EngineLimits::MIN_CHUNK_BYTES`] and
+    /// [`EngineLimits::MAX_CHUNK_BYTES`]. Default: 512 KiB.
+    pub chunk_target_bytes: usize,
+    /// What one fetch asks for of one partition. Default: 1 MiB.
+    pub max_partition_fetch_bytes: usize,
+    /// The largest size that a record batch may have uncompressed. Default: 64 MiB.
+    pub max_batch_bytes: usize,
+}
+
+impl EngineLimits {
+    /// The smallest size of a full frame, 256 KiB. Smaller ones cost clients in slow languages more than they gain.
+    pub const MIN_CHUNK_BYTES: usize = 256 << 10;
+    /// The largest size of a full frame, 1 MiB.
+    pub const MAX_CHUNK_BYTES: usize = 1 << 20;
+}
+
+impl Default for EngineLimits {
+    fn default() -> Self {
+        Self {
+            per_request_budget_bytes: 4 << 20,
+            max_concurrent_reads: 256,
+            max_partitions_read_at_once: 8,
+            flush_after: Duration::from_millis(20),
+            chunk_target_bytes: 512 << 10,
+            max_partition_fetch_bytes: 1 << 20,
+            max_batch_bytes: 64 << 20,
+        }
+    }
+}
+
+impl EngineLimits {
+    pub(super) fn chunk_target(&self) -> usize {
+        self.chunk_target_bytes.clamp(Self::MIN_CHUNK_BYTES, Self::MAX_CHUNK_BYTES)
+    }
+
+    pub(super) fn readers_at_once(&self) -> usize {
+        self.max_partitions_read_at_once.max(1)
+    }
+}

@@ -1,0 +1,106 @@
+//! The use cases, free of any protocol: one file each.
+//!
+//! - [`topics`]: list and describe topics.
+//! - [`read`]: read a range of a topic.
+//! - [`publish`]: write records to a topic.
+//! - [`encode`]: how records become the frames of an output format.
+//! - [`payloads`]: what the values of each topic are.
+//! - [`limits`]: what a request may take.
+
+pub mod encode;
+mod ends;
+pub mod limits;
+pub mod payloads;
+pub mod publish;
+pub mod read;
+pub mod topics;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tidegate_client::{Cluster, Producer};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use encode::{Encode, EncodeError};
+pub use ends::EndsError;
+pub use limits::EngineLimits;
+pub use payloads::{Payloads, TopicPayload, ValueDecoder};
+pub use publish::{PublishError, PublishWarning, Publishing};
+pub use read::{OnDataLoss, PlannedRead, RangeSpec, RangeStream, ReadRangeError, ReadRequest};
+pub use topics::{
+    DescribeTopicError, ListTopicsError, PartitionDescription, TopicDescription, TopicSummary,
+};
+
+/// The use cases over one cluster. Cheap to clone; clones share their limits.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cluster: Cluster,
+    producer: Producer,
+    payloads: Payloads,
+    limits: EngineLimits,
+    clock: Clock,
+    reads: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+/// Tells the time in ms since 1970.
+type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
+
+impl Engine {
+    /// An engine that reads from `cluster` and writes through `producer`.
+    pub fn new(cluster: Cluster, producer: Producer, payloads: Payloads, limits: EngineLimits) -> Self {
+        Self::with_clock(cluster, producer, payloads, limits, system_clock)
+    }
+
+    /// The same with a clock of the caller's, in ms since 1970: it says what `now` is in a request.
+    pub fn with_clock(
+        cluster: Cluster,
+        producer: Producer,
+        payloads: Payloads,
+        limits: EngineLimits,
+        clock: impl Fn() -> i64 + Send + Sync + 'static,
+    ) -> Self {
+        let reads = Arc::new(Semaphore::new(limits.max_concurrent_reads.min(Semaphore::MAX_PERMITS)));
+        let stop = CancellationToken::new();
+        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock: Box::new(clock), reads, stop }) }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &EngineLimits {
+        &self.inner.limits
+    }
+
+    /// How many more reads may begin.
+    pub fn available_reads(&self) -> usize {
+        self.inner.reads.available_permits()
+    }
+
+    /// Ends every read in progress with [`ReadRangeError::ShuttingDown`], and every later one before it begins.
+    pub fn stop_reads(&self) {
+        self.inner.stop.cancel();
+    }
+
+    fn now_ms(&self) -> i64 {
+        (self.inner.clock)()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("limits", &self.inner.limits).finish_non_exhaustive()
+    }
+}
+
+fn system_clock() -> i64 {
+    // A clock before 1970 or after the year 292 million is no clock; either end keeps the arithmetic sound.
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        Err(_) => 0,
+    }
+}

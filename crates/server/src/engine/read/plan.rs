@@ -1,0 +1,175 @@
+//! From a request to the offsets to read: everything that can fail before the first byte.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tidegate_client::{OffsetAndTimestamp, OffsetQuery, TopicInfo};
+use tidegate_model::{Isolation, OffsetRange, TimeRange, TopicName, TopicPartition};
+use tidegate_plan::{
+    OffsetBounds, PartitionFacts, PartitionPlan, Proof, parse_range, plan_offsets, plan_time,
+};
+
+use super::{OnDataLoss, PlannedRead, RangeSpec, ReadRangeError, ReadRequest};
+use crate::engine::{EndsError, Engine};
+
+/// A range that has been understood.
+enum Range {
+    Time(TimeRange),
+    Offsets(OffsetBounds),
+    Last(u64),
+}
+
+impl Range {
+    fn understand(spec: &RangeSpec, now_ms: i64) -> Result<Self, ReadRangeError> {
+        Ok(match spec {
+            RangeSpec::Time { from, until } => Self::Time(parse_range(from.as_deref(), until.as_deref(), now_ms)?),
+            RangeSpec::Offsets { start, end } => {
+                let bounds = OffsetBounds { start: *start, end: *end };
+                bounds.check()?;
+                Self::Offsets(bounds)
+            }
+            RangeSpec::Last { count } => Self::Last(*count),
+        })
+    }
+}
+
+impl Engine {
+    /// Works out what a request reads. All that can fail before the first byte fails here; the ends of the partitions are
+    /// noted here too.
+    ///
+    /// # Errors
+    /// [`ReadRangeError`].
+    pub async fn plan_read(&self, request: ReadRequest) -> Result<PlannedRead, ReadRangeError> {
+        let stop = self.inner.stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(ReadRangeError::ShuttingDown),
+            planned = self.plan(request) => planned,
+        }
+    }
+
+    async fn plan(&self, request: ReadRequest) -> Result<PlannedRead, ReadRangeError> {
+        let range = Range::understand(&request.range, self.now_ms())?;
+        let topic = TopicName::new(&request.topic)?;
+        let permit = Arc::clone(&self.inner.reads)
+            .try_acquire_owned()
+            .map_err(|_| ReadRangeError::TooManyReads { limit: self.limits().max_concurrent_reads })?;
+        let info = self.inner.cluster.topic(&topic).await?;
+        let partitions = choose(&info, &request.partitions)?;
+        let plans = self.partition_plans(&topic, &partitions, &range, request.isolation).await?;
+        if request.on_data_loss == OnDataLoss::Fail
+            && let Some((plan, lost)) = plans.iter().find_map(|plan| Some((plan, plan.lost?)))
+        {
+            return Err(ReadRangeError::OffsetsGone {
+                topic_partition: TopicPartition::new(topic, plan.partition),
+                lost,
+                log_start_offset: plan.read.start,
+                noted_end_offset: plan.noted_end_offset,
+            });
+        }
+        Ok(PlannedRead {
+            engine: self.clone(),
+            topic,
+            partitions: plans,
+            range: match range {
+                Range::Time(range) => range,
+                Range::Offsets(_) | Range::Last(_) => TimeRange::ALL,
+            },
+            limit: request.limit,
+            isolation: request.isolation,
+            on_data_loss: request.on_data_loss,
+            permit,
+        })
+    }
+
+    async fn partition_plans(
+        &self,
+        topic: &TopicName,
+        partitions: &[i32],
+        range: &Range,
+        isolation: Isolation,
+    ) -> Result<Vec<PartitionPlan>, ReadRangeError> {
+        let from_ms = match range {
+            Range::Time(range) => range.from_ms,
+            Range::Offsets(_) | Range::Last(_) => None,
+        };
+        // The ends first: a record that is appended between the two questions then lies beyond what is read. The other way
+        // round, "nothing at or after `from`" could be answered before it, and an end behind it noted after.
+        let ends = self.log_ends(topic, partitions, isolation).await?;
+        let (starts, from_offsets) = tokio::try_join!(
+            self.log_starts(topic, partitions),
+            self.first_at_or_after(topic, partitions, from_ms, isolation),
+        )?;
+        let facts = partitions.iter().zip(ends.iter().zip(&starts)).zip(&from_offsets).map(
+            |((partition, (end, start)), from_offset)| PartitionFacts {
+                partition: *partition,
+                log_start_offset: *start,
+                noted_end_offset: *end,
+                from_offset: *from_offset,
+            },
+        );
+        match range {
+            Range::Time(range) => Ok(facts.map(|facts| plan_time(&facts, range)).collect()),
+            Range::Offsets(bounds) => Ok(facts.map(|facts| plan_offsets(&facts, *bounds)).collect::<Result<_, _>>()?),
+            Range::Last(count) => self.last_plans(topic, facts.collect(), *count, isolation).await,
+        }
+    }
+
+    async fn first_at_or_after(
+        &self,
+        topic: &TopicName,
+        partitions: &[i32],
+        from_ms: Option<i64>,
+        isolation: Isolation,
+    ) -> Result<Vec<Option<i64>>, EndsError> {
+        let Some(from_ms) = from_ms else { return Ok(vec![None; partitions.len()]) };
+        let found = self.ask(topic, partitions, OffsetQuery::AtOrAfter(from_ms), isolation).await?;
+        Ok(found.into_iter().map(|found| found.map(|OffsetAndTimestamp { offset, .. }| offset)).collect())
+    }
+
+    async fn last_plans(
+        &self,
+        topic: &TopicName,
+        facts: Vec<PartitionFacts>,
+        count: u64,
+        isolation: Isolation,
+    ) -> Result<Vec<PartitionPlan>, ReadRangeError> {
+        let options = super::reader_options(self, isolation);
+        let plan = |facts: PartitionFacts| {
+            let options = options.clone();
+            async move {
+                let topic_partition = TopicPartition::new(topic.clone(), facts.partition);
+                let end = facts.noted_end_offset;
+                let log = OffsetRange::new(facts.log_start_offset, end);
+                let start = super::last::start_of_last(&self.inner.cluster, &topic_partition, log, count, &options);
+                Ok(PartitionPlan {
+                    partition: facts.partition,
+                    read: OffsetRange::new(start.await?, end),
+                    noted_end_offset: end,
+                    lost: None,
+                    proof: Proof::Offsets,
+                })
+            }
+        };
+        stream::iter(facts).map(plan).buffered(self.limits().readers_at_once()).try_collect().await
+    }
+}
+
+/// The partitions to read, in order and each once.
+fn choose(topic: &TopicInfo, wanted: &[i32]) -> Result<Vec<i32>, ReadRangeError> {
+    let all: Vec<i32> = topic.partitions.iter().map(|partition| partition.partition).collect();
+    if wanted.is_empty() {
+        return Ok(all);
+    }
+    let mut chosen = wanted.to_vec();
+    chosen.sort_unstable();
+    chosen.dedup();
+    match chosen.iter().find(|partition| all.binary_search(partition).is_err()) {
+        None => Ok(chosen),
+        Some(unknown) => Err(ReadRangeError::UnknownPartition {
+            topic: topic.name.clone(),
+            partition: *unknown,
+            count: all.len(),
+        }),
+    }
+}

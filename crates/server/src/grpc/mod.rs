@@ -1,0 +1,1 @@
+//! The gRPC face: `tidegate.v1` over the engine.

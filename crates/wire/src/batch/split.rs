@@ -76,30 +76,30 @@ impl BatchSplitter {
             return Ok(None);
         };
         let Some(batch_length) = self.stated_length() else { return Ok(None) };
+        let least = match self.rest.get(MAGIC_AT) {
+            Some(magic) if i8::from_be_bytes([*magic]) == MAGIC => HEADER_BYTES - LENGTH_PREFIX_BYTES,
+            _ => LEAST_LENGTH,
+        };
         let most = self.max_batch_bytes.saturating_sub(LENGTH_PREFIX_BYTES);
-        let length = usize::try_from(batch_length).ok().filter(|length| (LEAST_LENGTH..=most).contains(length));
+        let length = usize::try_from(batch_length).ok().filter(|length| (least..=most).contains(length));
         let Some(length) = length else {
             let at = self.stated_span(base_offset);
             self.abandon();
-            return Err(BatchError::Length { at, batch_length, least: LEAST_LENGTH, most });
+            return Err(BatchError::Length { at, batch_length, least, most });
         };
         let Some(total) = length.checked_add(LENGTH_PREFIX_BYTES).filter(|total| *total <= self.rest.len()) else {
             return Ok(None);
         };
         let batch = self.rest.split_to(total);
-        let magic = batch.get(MAGIC_AT).map_or(0, |magic| i8::from_be_bytes([*magic]));
-        if magic != MAGIC {
-            if !matches!(magic, 0 | 1) {
-                self.abandon();
-            }
-            return Err(BatchError::UnsupportedMagic { at: legacy_span(base_offset, magic), magic });
+        if let Some(header) = batch.first_chunk().filter(|_| least > LEAST_LENGTH) {
+            return parse_header(header).map(|header| Some(RawBatch::from_parts(header, batch)));
         }
-        let Some(header) = batch.first_chunk::<HEADER_BYTES>() else {
+        // The least length of any format reaches beyond the magic byte.
+        let magic = batch.get(MAGIC_AT).map_or(0, |magic| i8::from_be_bytes([*magic]));
+        if !matches!(magic, 0 | 1) {
             self.abandon();
-            let at = BatchSpan { base_offset, last_offset: None };
-            return Err(BatchError::Length { at, batch_length, least: HEADER_BYTES - LENGTH_PREFIX_BYTES, most });
-        };
-        parse_header(header).map(|header| Some(RawBatch::from_parts(header, batch)))
+        }
+        Err(BatchError::UnsupportedMagic { at: legacy_span(base_offset, magic), magic })
     }
 
     /// Ends the iteration where nobody knows where the next batch begins.

@@ -81,8 +81,8 @@ pub enum WriteError {
         /// The batch's first timestamp in ms.
         base_timestamp_ms: i64,
     },
-    /// The batch's offsets end beyond their range.
-    #[error("the batch's offsets end beyond their range")]
+    /// The batch's offsets begin below 0 or end beyond their range.
+    #[error("the batch's offsets leave their range")]
     Offsets,
     /// The batch covers no offset: nothing was pushed or skipped.
     #[error("the batch covers no offset")]
@@ -219,14 +219,17 @@ impl BatchWriter {
     /// The finished batch, with a valid CRC.
     ///
     /// # Errors
-    /// [`WriteError::Empty`] when nothing was pushed or skipped, [`WriteError::Compress`] when the codec fails, and
-    /// [`WriteError::TooLong`] when the compressed batch is beyond 31 bits.
+    /// [`WriteError::Empty`] when nothing was pushed or skipped, [`WriteError::Offsets`] when they leave the range from 0
+    /// to 2^63 - 2, [`WriteError::Compress`] when the codec fails, and [`WriteError::TooLong`] when the compressed batch is
+    /// beyond 31 bits.
     pub fn finish(self) -> Result<Bytes, WriteError> {
         if self.next_delta == 0 {
             return Err(WriteError::Empty);
         }
         let last_offset_delta = self.next_delta - 1;
-        if self.options.base_offset.checked_add(i64::from(last_offset_delta)).is_none() {
+        // A reader's next position, the offset after the last one, must exist too.
+        let base_offset = self.options.base_offset;
+        if base_offset < 0 || base_offset.checked_add(i64::from(self.next_delta)).is_none() {
             return Err(WriteError::Offsets);
         }
         let mut batch = self.buffer;
@@ -238,7 +241,7 @@ impl BatchWriter {
         }
         let length = batch.len().saturating_sub(LENGTH_PREFIX_BYTES);
         let header = BatchHeader {
-            base_offset: self.options.base_offset,
+            base_offset,
             batch_length: i32::try_from(length).map_err(|_| too_long("batch", batch.len()))?,
             partition_leader_epoch: self.options.leader_epoch,
             crc: 0,

@@ -193,6 +193,8 @@ mod tests {
     fn the_largest_window_costs_nothing_for_a_small_frame() {
         // Level 22 asks for a window of 128 MiB when the size is not known.
         assert_eq!(decompress(&streamed(b"hello", 22), 5).unwrap(), b"hello");
+        let context = READING.with_borrow(|context| context.sizeof());
+        assert!(context < 256 * 1024, "{context}");
     }
 
     #[test]

@@ -4,15 +4,20 @@
 //! - [`JsonValue`] decides how arbitrary bytes are shown in JSON output.
 
 mod error;
+mod json;
+mod path;
 mod schema;
 mod shown;
 mod table;
 mod to_json;
 mod to_protobuf;
+mod well_known;
+mod wire;
 
-pub use error::{ToJsonError, ToProtobufError};
+pub use error::{MessageProblem, ToJsonError, ToJsonReason, ToProtobufError, ToProtobufReason};
+pub use json::{SyntaxError, SyntaxProblem, write_json_base64, write_json_string};
 pub use schema::{MessageType, Schema, SchemaError};
-pub use shown::{JsonValue, write_json_base64, write_json_string};
+pub use shown::JsonValue;
 
 /// What becomes of names that the schema does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -233,20 +233,49 @@ impl Scalar {
 }
 
 impl WellKnown {
-    fn of(full_name: &str) -> Option<Self> {
-        Some(match full_name.strip_prefix("google.protobuf.")? {
-            "Any" => Self::Any,
-            "Timestamp" => Self::Timestamp,
-            "Duration" => Self::Duration,
-            "FieldMask" => Self::FieldMask,
-            "Struct" => Self::Struct,
-            "Value" => Self::Value,
-            "ListValue" => Self::ListValue,
-            "Empty" => Self::Empty,
-            "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value"
-            | "BoolValue" | "StringValue" | "BytesValue" => Self::Wrapper,
+    /// The JSON form of the type's own, if it has one. A type that merely bears the name does not.
+    fn of(full_name: &str, fields: &[FieldEntry]) -> Option<Self> {
+        use Scalar::{Bool, Bytes, Double, Int32, Int64, String};
+        let name = full_name.strip_prefix("google.protobuf.")?;
+        let scalars = |expected: &[Scalar]| {
+            fields.len() == expected.len()
+                && fields.iter().zip(1..).zip(expected).all(|((field, number), scalar)| {
+                    field.number == number && field.kind == Kind::Scalar(*scalar) && field.shape == Shape::Implicit
+                })
+        };
+        let one = |shape, is_kind: fn(Kind) -> bool| {
+            matches!(fields, [field] if field.number == 1 && field.shape == shape && is_kind(field.kind))
+        };
+        let is_message: fn(Kind) -> bool = |kind| matches!(kind, Kind::Message(_));
+        let (well_known, is_genuine) = match name {
+            "Any" => (Self::Any, scalars(&[String, Bytes])),
+            "Timestamp" => (Self::Timestamp, scalars(&[Int64, Int32])),
+            "Duration" => (Self::Duration, scalars(&[Int64, Int32])),
+            "FieldMask" => {
+                (Self::FieldMask, one(Shape::List { packed: false }, |kind| kind == Kind::Scalar(String)))
+            }
+            "Struct" => (Self::Struct, one(Shape::Map { key: String }, is_message)),
+            "ListValue" => (Self::ListValue, one(Shape::List { packed: false }, is_message)),
+            "Value" => {
+                let is_value = match fields {
+                    [null, number, string, boolean, fields, list] => {
+                        matches!(null.kind, Kind::Enum(_))
+                            && number.kind == Kind::Scalar(Double)
+                            && string.kind == Kind::Scalar(String)
+                            && boolean.kind == Kind::Scalar(Bool)
+                            && is_message(fields.kind)
+                            && is_message(list.kind)
+                    }
+                    _ => false,
+                };
+                (Self::Value, is_value && fields.iter().zip(1..).all(|(field, number)| field.number == number))
+            }
+            "Empty" => (Self::Empty, fields.is_empty()),
+            "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value" | "BoolValue"
+            | "StringValue" | "BytesValue" => (Self::Wrapper, one(Shape::Implicit, |kind| matches!(kind, Kind::Scalar(_)))),
             _ => return None,
-        })
+        };
+        is_genuine.then_some(well_known)
     }
 }
 
@@ -292,7 +321,7 @@ impl Builder<'_> {
         let fields: Vec<FieldEntry> = fields.into_iter().map(|(field, _)| field).collect();
         Ok(MessageEntry {
             full_name: descriptor.full_name().to_owned(),
-            well_known: WellKnown::of(descriptor.full_name()),
+            well_known: WellKnown::of(descriptor.full_name(), &fields),
             has_required: fields.iter().any(|field| field.shape == Shape::Required),
             fields,
             oneofs,

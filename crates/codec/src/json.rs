@@ -1,0 +1,11 @@
+//! JSON text (RFC 8259), read and written without building a document.
+
+mod number;
+mod reader;
+mod writer;
+
+pub(crate) use number::{IntegerError, is_number, parse_integer};
+pub(crate) use reader::{Ahead, Reader};
+pub use reader::{SyntaxError, SyntaxProblem};
+pub(crate) use writer::{write_display, write_f32, write_f64};
+pub use writer::{write_json_base64, write_json_string};

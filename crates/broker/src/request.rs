@@ -1,0 +1,254 @@
+//! From the bytes of a frame to a request, with every length checked.
+//!
+//! Source: Kafka's protocol guide, KIP-511 (ApiVersions), KIP-482 (flexible versions).
+
+mod meter;
+
+use bytes::Bytes;
+use kafka_protocol::messages::{
+    ApiKey, ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest,
+    DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest,
+    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest, RequestHeader,
+};
+use kafka_protocol::protocol::{Decodable, StrBytes};
+
+use crate::config::BrokerLimits;
+use meter::Metered;
+
+/// One API that this broker serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServedApi {
+    pub(crate) key: ApiKey,
+    /// The lowest version in the ApiVersions answer.
+    pub(crate) advertised_min: i16,
+    /// The versions that are answered.
+    pub(crate) min: i16,
+    pub(crate) max: i16,
+}
+
+const fn api(key: ApiKey, min: i16, max: i16) -> ServedApi {
+    ServedApi { key, advertised_min: min, min, max }
+}
+
+/// All APIs that are served, in the order of their keys.
+pub(crate) const SERVED_APIS: [ServedApi; 13] = [
+    // Kafka 4 answers Produce from version 3 on and still advertises 0: librdkafka before 2.11 sends no compressed batch
+    // to a broker that does not (KAFKA-18659).
+    ServedApi { key: ApiKey::Produce, advertised_min: 0, min: 3, max: 13 },
+    api(ApiKey::Fetch, 4, 16),
+    api(ApiKey::ListOffsets, 1, 10),
+    api(ApiKey::Metadata, 0, 13),
+    // Answered with a refusal. librdkafka takes a broker without it for one that cannot do lz4.
+    api(ApiKey::FindCoordinator, 0, 6),
+    api(ApiKey::ApiVersions, 0, 4),
+    api(ApiKey::CreateTopics, 2, 7),
+    api(ApiKey::DeleteTopics, 1, 6),
+    api(ApiKey::DeleteRecords, 0, 2),
+    api(ApiKey::InitProducerId, 0, 5),
+    api(ApiKey::OffsetForLeaderEpoch, 2, 4),
+    api(ApiKey::DescribeConfigs, 1, 4),
+    api(ApiKey::DescribeCluster, 0, 2),
+];
+
+/// A request, decoded.
+#[derive(Debug)]
+pub struct DecodedRequest {
+    pub(crate) api: ApiKey,
+    pub(crate) version: i16,
+    pub(crate) correlation_id: i32,
+    pub(crate) client_id: Option<StrBytes>,
+    pub(crate) body: RequestBody,
+}
+
+impl DecodedRequest {
+    /// The API key on the wire.
+    pub fn api_key(&self) -> i16 {
+        self.api as i16
+    }
+
+    /// The version on the wire.
+    pub fn api_version(&self) -> i16 {
+        self.version
+    }
+
+    /// What the client matches the answer by.
+    pub fn correlation_id(&self) -> i32 {
+        self.correlation_id
+    }
+
+    /// The client's name for itself.
+    pub fn client_id(&self) -> Option<&str> {
+        self.client_id.as_ref().map(StrBytes::as_str)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum RequestBody {
+    ApiVersions(ApiVersionsRequest),
+    CreateTopics(CreateTopicsRequest),
+    DeleteRecords(DeleteRecordsRequest),
+    DeleteTopics(DeleteTopicsRequest),
+    DescribeCluster(DescribeClusterRequest),
+    DescribeConfigs(DescribeConfigsRequest),
+    Fetch(FetchRequest),
+    FindCoordinator(FindCoordinatorRequest),
+    InitProducerId(InitProducerIdRequest),
+    ListOffsets(ListOffsetsRequest),
+    Metadata(MetadataRequest),
+    OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
+    Produce(ProduceRequest),
+}
+
+/// Why a frame is not a request that this broker answers.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The frame ends inside the request header.
+    #[error("the request is {bytes} bytes long, too short for a request header")]
+    Short {
+        /// Its length.
+        bytes: usize,
+    },
+    /// No API with this key is served.
+    #[error("API key {api_key} (version {api_version}) is not served")]
+    UnknownApi {
+        /// The key.
+        api_key: i16,
+        /// The version.
+        api_version: i16,
+    },
+    /// The API is served, this version of it is not.
+    #[error("version {api_version} of API key {api_key} is not served, {min} to {max} are")]
+    UnsupportedVersion {
+        /// The key.
+        api_key: i16,
+        /// The version.
+        api_version: i16,
+        /// What the client matches the answer by.
+        correlation_id: i32,
+        /// The lowest version served.
+        min: i16,
+        /// The highest version served.
+        max: i16,
+    },
+    /// The frame is larger than this API ever needs.
+    #[error("a request of API key {api_key} is {bytes} bytes long, at most {limit} are allowed")]
+    TooLarge {
+        /// The key.
+        api_key: i16,
+        /// The frame's length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The bytes do not form the request that the header announces.
+    #[error("a request of API key {api_key}, version {api_version}, cannot be decoded: {reason}")]
+    Malformed {
+        /// The key.
+        api_key: i16,
+        /// The version.
+        api_version: i16,
+        /// What the decoder met.
+        reason: String,
+    },
+}
+
+/// Decodes one request frame, without its size prefix, under the default [`BrokerLimits`]. Pure.
+///
+/// # Errors
+/// [`RequestError`] for whatever is not a request that the broker answers. Memory stays within a small multiple of the
+/// frame's length, whatever the lengths inside it claim.
+pub fn decode_request(frame: Bytes) -> Result<DecodedRequest, RequestError> {
+    decode_with_limits(frame, &BrokerLimits::default())
+}
+
+/// The first four bytes of a frame, and what they allow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameKind {
+    pub(crate) api_key: i16,
+    pub(crate) limit: usize,
+}
+
+impl FrameKind {
+    /// Reads the API key and finds the size limit that goes with it.
+    pub(crate) fn of(key: [u8; 2], limits: &BrokerLimits) -> Self {
+        let api_key = i16::from_be_bytes(key);
+        let limit = if api_key == ApiKey::Produce as i16 { limits.max_produce_bytes } else { limits.max_request_bytes };
+        Self { api_key, limit }
+    }
+
+    /// Checks a frame's size against the limit.
+    pub(crate) fn check(self, bytes: usize) -> Result<(), RequestError> {
+        if bytes > self.limit {
+            return Err(RequestError::TooLarge { api_key: self.api_key, bytes, limit: self.limit });
+        }
+        Ok(())
+    }
+
+    /// What a frame of `bytes` may take in memory, decoded: the frame itself and [`Metered`]'s steps. See
+    /// [`decode_steps`].
+    pub(crate) fn memory(self, bytes: usize) -> usize {
+        if self.api_key == ApiKey::Produce as i16 { bytes.saturating_mul(4) } else { bytes.saturating_mul(16) }
+    }
+}
+
+/// How many values a frame may be decoded into. A step costs at most some 75 bytes (an element of the widest struct over
+/// the steps that it takes, with the vector's growth), and the least that real requests need for it is 4 bytes of the
+/// frame, or 8 where record batches are part of it.
+fn decode_steps(api: ApiKey, bytes: usize) -> usize {
+    16_384 + if api == ApiKey::Produce { bytes / 24 } else { bytes / 4 }
+}
+
+pub(crate) fn decode_with_limits(frame: Bytes, limits: &BrokerLimits) -> Result<DecodedRequest, RequestError> {
+    let [k0, k1, v0, v1, c0, c1, c2, c3] =
+        *frame.first_chunk::<8>().ok_or(RequestError::Short { bytes: frame.len() })?;
+    FrameKind::of([k0, k1], limits).check(frame.len())?;
+    let api_key = i16::from_be_bytes([k0, k1]);
+    let api_version = i16::from_be_bytes([v0, v1]);
+    let correlation_id = i32::from_be_bytes([c0, c1, c2, c3]);
+    let served = SERVED_APIS
+        .iter()
+        .find(|served| served.key as i16 == api_key)
+        .ok_or(RequestError::UnknownApi { api_key, api_version })?;
+    let ServedApi { key: api, min, max, .. } = *served;
+    if api_version < min || api_version > max {
+        return Err(RequestError::UnsupportedVersion { api_key, api_version, correlation_id, min, max });
+    }
+    let steps = decode_steps(api, frame.len());
+    let mut buffer = Metered::new(frame, steps);
+    let malformed = |Undecodable(reason)| RequestError::Malformed { api_key, api_version, reason };
+    let header: RequestHeader = decode(&mut buffer, api.request_header_version(api_version)).map_err(malformed)?;
+    let body = decode_body(api, api_version, &mut buffer).map_err(malformed)?;
+    Ok(DecodedRequest { api, version: api_version, correlation_id, client_id: header.client_id, body })
+}
+
+fn decode_body(api: ApiKey, version: i16, buffer: &mut Metered) -> Result<RequestBody, Undecodable> {
+    Ok(match api {
+        ApiKey::ApiVersions => RequestBody::ApiVersions(decode(buffer, version)?),
+        ApiKey::CreateTopics => RequestBody::CreateTopics(decode(buffer, version)?),
+        ApiKey::DeleteRecords => RequestBody::DeleteRecords(decode(buffer, version)?),
+        ApiKey::DeleteTopics => RequestBody::DeleteTopics(decode(buffer, version)?),
+        ApiKey::DescribeCluster => RequestBody::DescribeCluster(decode(buffer, version)?),
+        ApiKey::DescribeConfigs => RequestBody::DescribeConfigs(decode(buffer, version)?),
+        ApiKey::Fetch => RequestBody::Fetch(decode(buffer, version)?),
+        ApiKey::FindCoordinator => RequestBody::FindCoordinator(decode(buffer, version)?),
+        ApiKey::InitProducerId => RequestBody::InitProducerId(decode(buffer, version)?),
+        ApiKey::ListOffsets => RequestBody::ListOffsets(decode(buffer, version)?),
+        ApiKey::Metadata => RequestBody::Metadata(decode(buffer, version)?),
+        ApiKey::OffsetForLeaderEpoch => RequestBody::OffsetForLeaderEpoch(decode(buffer, version)?),
+        ApiKey::Produce => RequestBody::Produce(decode(buffer, version)?),
+        // Not in `SERVED_APIS`, so not reached.
+        _ => return Err(Undecodable("the API is not served".to_owned())),
+    })
+}
+
+struct Undecodable(String);
+
+fn decode<T: Decodable>(buffer: &mut Metered, version: i16) -> Result<T, Undecodable> {
+    T::decode(buffer, version).map_err(|error| {
+        if buffer.spent() {
+            Undecodable("it holds more values than a request of its size needs".to_owned())
+        } else {
+            Undecodable(error.to_string().trim_end().to_owned())
+        }
+    })
+}

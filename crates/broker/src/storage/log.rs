@@ -1,0 +1,497 @@
+//! The log of one partition: appending to it, forcing it to the disk, removing its old end.
+//!
+//! Locks, in the order in which they are taken: `maintenance` (one at a time: checkpoint, retention, deletion), `writer`
+//! (one append at a time), `published` (held for the time of a copy). Readers take only the last.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tidegate_model::{BatchHeader, NO_TIMESTAMP, TimestampType, TopicPartition};
+use tidegate_wire::{ProducedBatch, rewrite_for_append, with_max_timestamp};
+use tokio::sync::watch;
+
+use super::checkpoint::Checkpoint;
+use super::index::{self, IndexEntry};
+use super::producers::{Novelty, Producers, SequenceError};
+use super::recovery::{self, RecoverySettings};
+use super::retention;
+use super::segment::{Extent, FilePool, Segment, SegmentFiles, Stretch};
+use super::text;
+use super::topic_config::TopicConfig;
+use super::view::{Progress, View};
+use crate::config::FsyncPolicy;
+use crate::error::OpenError;
+
+/// The epoch of a leader that never changes.
+pub(crate) const LEADER_EPOCH: i32 = 0;
+
+/// The log of one partition.
+#[derive(Debug)]
+pub(crate) struct Log {
+    topic_partition: TopicPartition,
+    folder: Arc<Path>,
+    pool: Arc<FilePool>,
+    fsync: FsyncPolicy,
+    config: Arc<TopicConfig>,
+    published: RwLock<View>,
+    progress: watch::Sender<Progress>,
+    writer: Mutex<Writer>,
+    maintenance: Mutex<Maintenance>,
+}
+
+/// What the writer knows beyond the published view.
+#[derive(Debug)]
+struct Writer {
+    /// As written. It is ahead of the published view only while an append is in progress.
+    view: View,
+    producers: Producers,
+    /// All records below it are on the disk.
+    synced: i64,
+    /// Bytes behind the active extent could not be cut off yet.
+    dirty_tail: bool,
+    state: WriterState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WriterState {
+    Open,
+    /// The disk refused to take what was written. What it holds is known after a restart.
+    Failed(String),
+    Closed,
+    Deleted,
+}
+
+#[derive(Debug)]
+struct Maintenance {
+    /// What the checkpoint file says.
+    written: Option<Checkpoint>,
+}
+
+/// Where and when a batch was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appended {
+    pub(crate) base_offset: i64,
+    /// Under LogAppendTime.
+    pub(crate) log_append_time_ms: Option<i64>,
+    pub(crate) log_start_offset: i64,
+}
+
+/// Why a batch was not appended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AppendError {
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
+    #[error("the partition's offsets are used up")]
+    Offsets,
+    #[error("the topic was deleted")]
+    Deleted,
+    #[error("the broker is shutting down")]
+    Closed,
+    #[error("the log takes no more records since the disk refused some: {reason}")]
+    Failed { reason: String },
+    #[error("cannot write: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why the log start was not moved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MoveStartError {
+    #[error("the offset is not between 0 and the high watermark {high_watermark}")]
+    OutOfRange { high_watermark: i64 },
+    #[error("the topic was deleted")]
+    Deleted,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Log {
+    /// Opens the log in `folder`, which must exist, and recovers what a crash left.
+    pub(crate) fn open(
+        topic_partition: TopicPartition,
+        folder: &Path,
+        pool: Arc<FilePool>,
+        config: Arc<TopicConfig>,
+        settings: RecoverySettings,
+    ) -> Result<Self, OpenError> {
+        let folder: Arc<Path> = folder.into();
+        let recovered = recovery::recover(&topic_partition, &folder, &pool, settings)?;
+        let view = recovered.view;
+        let progress = Progress { high_watermark: view.high_watermark(), ..Progress::default() };
+        Ok(Self {
+            topic_partition,
+            folder,
+            pool,
+            fsync: settings.fsync,
+            config,
+            published: RwLock::new(view.clone()),
+            progress: watch::Sender::new(progress),
+            writer: Mutex::new(Writer {
+                view,
+                producers: recovered.producers,
+                synced: recovered.synced,
+                dirty_tail: false,
+                state: WriterState::Open,
+            }),
+            maintenance: Mutex::new(Maintenance { written: recovered.checkpoint }),
+        })
+    }
+
+    pub(crate) fn topic_partition(&self) -> &TopicPartition {
+        &self.topic_partition
+    }
+
+    pub(crate) fn pool(&self) -> &FilePool {
+        &self.pool
+    }
+
+    /// What may be read now.
+    pub(crate) fn view(&self) -> View {
+        self.published.read().clone()
+    }
+
+    /// For waiting until there is more.
+    pub(crate) fn watch(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Appends a batch that was checked, at the next offset. A batch that an idempotent producer sent before is not
+    /// appended again; the answer is then that of the first time.
+    ///
+    /// When this returns, the batch is in the page cache, and under [`FsyncPolicy::Always`] on the disk; on an error the
+    /// log is as it was.
+    pub(crate) fn append(&self, batch: &ProducedBatch, now_ms: i64) -> Result<Appended, AppendError> {
+        let mut writer = self.writer.lock();
+        writer.check_open()?;
+        let received = batch.raw.header();
+        let by_append_time = self.config.timestamp_type == TimestampType::LogAppendTime;
+        if let Novelty::Duplicate(first) = writer.producers.check(received)? {
+            return Ok(Appended {
+                base_offset: first.base_offset,
+                log_append_time_ms: by_append_time.then_some(first.max_timestamp),
+                log_start_offset: writer.view.log_start_offset,
+            });
+        }
+        let base_offset = writer.view.high_watermark();
+        base_offset.checked_add(i64::from(received.last_offset_delta) + 1).ok_or(AppendError::Offsets)?;
+
+        let log_append_time_ms = by_append_time.then_some(now_ms);
+        let true_max = batch.timestamps.max.map_or(NO_TIMESTAMP, |max| max.timestamp_ms);
+        let corrected =
+            (!by_append_time && received.max_timestamp != true_max).then(|| with_max_timestamp(&batch.raw, true_max));
+        let raw = corrected.as_ref().unwrap_or(&batch.raw);
+        let bytes = rewrite_for_append(raw, base_offset, LEADER_EPOCH, log_append_time_ms);
+        let header =
+            BatchHeader { base_offset, max_timestamp: log_append_time_ms.unwrap_or(true_max), ..*raw.header() };
+
+        writer.make_room(self, bytes.len())?;
+        writer.write(self, &bytes, &header)?;
+        if self.fsync == FsyncPolicy::Always {
+            writer.sync_active(self)?;
+        }
+        writer.producers.record(&header, now_ms);
+        self.publish(&writer, bytes.len() as u64);
+        Ok(Appended { base_offset, log_append_time_ms, log_start_offset: writer.view.log_start_offset })
+    }
+
+    /// Forces to the disk what is not there yet. Appends go on meanwhile.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let (unsynced, end) = {
+            let writer = self.writer.lock();
+            match &writer.state {
+                WriterState::Deleted => return Ok(()),
+                WriterState::Failed(reason) => return Err(io::Error::other(reason.clone())),
+                WriterState::Open | WriterState::Closed => {}
+            }
+            if writer.synced >= writer.view.high_watermark() {
+                return Ok(());
+            }
+            let unsynced: Vec<Stretch> = writer.view.stretches_from(writer.synced).cloned().collect();
+            (unsynced, writer.view.high_watermark())
+        };
+        let mut files = Vec::with_capacity(unsynced.len());
+        for stretch in &unsynced {
+            match self.pool.open(&stretch.segment) {
+                Ok(open) => files.push(open),
+                // The retention has removed it: nothing is left to be forced.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let result = files.iter().try_for_each(|files| files.log.sync_data());
+        let mut writer = self.writer.lock();
+        match &result {
+            Ok(()) => writer.synced = writer.synced.max(end),
+            // After a failed fsync the kernel may have dropped the pages: nobody knows what the file holds, and a second
+            // fsync would wrongly succeed.
+            Err(error) => writer.fail(&self.topic_partition, error),
+        }
+        result
+    }
+
+    /// Writes down how far the log is on the disk, and its start. Cheap when nothing changed.
+    pub(crate) fn write_checkpoint(&self) -> io::Result<()> {
+        let mut maintenance = self.maintenance.lock();
+        let Some(checkpoint) = self.current_checkpoint() else { return Ok(()) };
+        if maintenance.written == Some(checkpoint) {
+            return Ok(());
+        }
+        maintenance.write(&self.folder, checkpoint, false)
+    }
+
+    /// Takes no more records, and leaves everything on the disk in such a way that the next start has nothing to recover.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        {
+            let mut writer = self.writer.lock();
+            if writer.state == WriterState::Open {
+                writer.state = WriterState::Closed;
+            }
+        }
+        self.sync()?;
+        let mut maintenance = self.maintenance.lock();
+        let Some(checkpoint) = self.current_checkpoint() else { return Ok(()) };
+        {
+            let writer = self.writer.lock();
+            writer.producers.write_snapshot(&self.folder, writer.view.high_watermark(), true)?;
+        }
+        maintenance.write(&self.folder, checkpoint, true)
+    }
+
+    /// Takes no more records and wakes whoever waits for some. The folder can be removed when this returns.
+    pub(crate) fn mark_deleted(&self) {
+        let _maintenance = self.maintenance.lock();
+        let mut writer = self.writer.lock();
+        writer.state = WriterState::Deleted;
+        for stretch in writer.view.stretches() {
+            self.pool.forget(&stretch.segment);
+        }
+        self.progress.send_modify(|progress| progress.deleted = true);
+    }
+
+    /// Deletes the records before `offset`. Answers the log start offset, which is the old one if that lies further.
+    pub(crate) fn delete_before(&self, offset: i64) -> Result<i64, MoveStartError> {
+        let mut maintenance = self.maintenance.lock();
+        let Some(mut checkpoint) = self.current_checkpoint() else { return Err(MoveStartError::Deleted) };
+        let view = self.view();
+        if offset < 0 || offset > view.high_watermark() {
+            return Err(MoveStartError::OutOfRange { high_watermark: view.high_watermark() });
+        }
+        if offset <= view.log_start_offset {
+            return Ok(view.log_start_offset);
+        }
+        // Only what holds the maintenance lock moves the start, so the checkpoint can be written first: once the answer is
+        // out, no restart brings the records back.
+        checkpoint.log_start_offset = offset;
+        maintenance.write(&self.folder, checkpoint, true)?;
+        let removed = {
+            let mut writer = self.writer.lock();
+            if writer.state == WriterState::Deleted {
+                return Err(MoveStartError::Deleted);
+            }
+            writer.view.log_start_offset = offset;
+            let whole = writer.view.stretches().take_while(|stretch| stretch.extent.next_offset <= offset).count();
+            let removed = writer.drop_oldest(self, whole)?;
+            self.publish(&writer, 0);
+            removed
+        };
+        self.remove_segments(&removed)?;
+        Ok(offset)
+    }
+
+    /// Deletes the segments that the topic's retention no longer covers. Answers how many.
+    pub(crate) fn apply_retention(&self, now_ms: i64) -> io::Result<usize> {
+        let mut maintenance = self.maintenance.lock();
+        let removed = {
+            let mut writer = self.writer.lock();
+            if writer.state != WriterState::Open {
+                return Ok(0);
+            }
+            let ages = self.ages(&writer.view);
+            let count = retention::expired(&ages, &self.config, now_ms);
+            if count == 0 {
+                return Ok(0);
+            }
+            let removed = writer.drop_oldest(self, count)?;
+            self.publish(&writer, 0);
+            removed
+        };
+        self.remove_segments(&removed)?;
+        if let Some(checkpoint) = self.current_checkpoint() {
+            maintenance.write(&self.folder, checkpoint, false)?;
+        }
+        Ok(removed.len())
+    }
+
+    /// Forgets producers that have been silent since before `before_ms`.
+    pub(crate) fn expire_producers(&self, before_ms: i64) {
+        self.writer.lock().producers.expire(before_ms);
+    }
+
+    /// What the retention judges each segment by.
+    fn ages(&self, view: &View) -> Vec<retention::Age> {
+        let modified = |segment: &Segment| {
+            let modified = self.pool.open(segment).and_then(|files| files.log.metadata()).and_then(|m| m.modified());
+            // A segment whose age nobody knows is kept.
+            modified.map_or(i64::MAX, crate::clock::millis)
+        };
+        view.stretches()
+            .map(|Stretch { segment, extent }| retention::Age {
+                bytes: extent.bytes,
+                newest_ms: if extent.max_timestamp >= 0 || self.config.retention_ms.is_none() {
+                    extent.max_timestamp
+                } else {
+                    modified(segment)
+                },
+            })
+            .collect()
+    }
+
+    fn remove_segments(&self, removed: &[Arc<Segment>]) -> io::Result<()> {
+        let results: Vec<_> = removed.iter().map(|segment| self.pool.remove(segment)).collect();
+        results.into_iter().collect()
+    }
+
+    fn current_checkpoint(&self) -> Option<Checkpoint> {
+        let writer = self.writer.lock();
+        let deleted = writer.state == WriterState::Deleted;
+        (!deleted).then_some(Checkpoint { log_start_offset: writer.view.log_start_offset, synced: writer.synced })
+    }
+
+    fn publish(&self, writer: &MutexGuard<'_, Writer>, appended_bytes: u64) {
+        *self.published.write() = writer.view.clone();
+        self.progress.send_modify(|progress| {
+            progress.high_watermark = writer.view.high_watermark();
+            progress.appended_bytes = progress.appended_bytes.wrapping_add(appended_bytes);
+        });
+    }
+}
+
+impl Maintenance {
+    fn write(&mut self, folder: &Path, checkpoint: Checkpoint, durable: bool) -> io::Result<()> {
+        // Until the new file is whole, nobody knows what the next start will read.
+        self.written = None;
+        checkpoint.write(folder, durable)?;
+        self.written = Some(checkpoint);
+        Ok(())
+    }
+}
+
+impl Writer {
+    fn check_open(&self) -> Result<(), AppendError> {
+        match &self.state {
+            WriterState::Open => Ok(()),
+            WriterState::Failed(reason) => Err(AppendError::Failed { reason: reason.clone() }),
+            WriterState::Closed => Err(AppendError::Closed),
+            WriterState::Deleted => Err(AppendError::Deleted),
+        }
+    }
+
+    fn fail(&mut self, topic_partition: &TopicPartition, error: &io::Error) {
+        tracing::error!(%topic_partition, %error, "the disk refused records; the partition takes no more until a restart");
+        if self.state == WriterState::Open {
+            self.state = WriterState::Failed(error.to_string());
+        }
+    }
+
+    /// Begins a new segment if a batch of `bytes` does not fit into the active one. An empty segment takes any batch.
+    fn make_room(&mut self, log: &Log, bytes: usize) -> io::Result<()> {
+        let Extent { bytes: used, entries, .. } = self.view.active.extent;
+        let full = used.saturating_add(bytes as u64) > log.config.segment_bytes || entries >= index::MAX_ENTRIES;
+        if used > 0 && full { self.roll(log) } else { Ok(()) }
+    }
+
+    /// Seals the active segment and begins a new one at the next offset. On an error the active one stays.
+    fn roll(&mut self, log: &Log) -> io::Result<()> {
+        let next_offset = self.view.active.extent.next_offset;
+        self.clean_tail(log)?;
+        if log.fsync != FsyncPolicy::Never {
+            // A segment that has a successor is whole on the disk: the recovery looks only at the last one.
+            self.sync_active(log)?;
+            let files = log.pool.open(&self.view.active.segment)?;
+            files.index.sync_data()?;
+        }
+        // With it the recovery need not read the sealed segments for their producers.
+        self.producers.write_snapshot(&log.folder, next_offset, false)?;
+        let segment = Arc::new(Segment::new(&log.folder, next_offset));
+        let created = log.pool.create(&segment).and_then(|_| match log.fsync {
+            FsyncPolicy::Never => Ok(()),
+            _ => text::sync_dir(&log.folder),
+        });
+        if let Err(error) = created {
+            // Its name would be wrong after the next append to the old segment. If it cannot be removed either, the
+            // recovery takes an empty file for what it is.
+            let _ = log.pool.remove(&segment);
+            return Err(error);
+        }
+        let active = Stretch { segment, extent: Extent::empty(next_offset) };
+        let sealed = std::mem::replace(&mut self.view.active, active);
+        Arc::make_mut(&mut self.view.sealed).push(sealed);
+        Ok(())
+    }
+
+    fn write(&mut self, log: &Log, bytes: &[u8], header: &BatchHeader) -> io::Result<()> {
+        let files = log.pool.open(&self.view.active.segment)?;
+        self.clean_tail(log)?;
+        let extent = self.view.active.extent;
+        let entry = IndexEntry::of(header, extent.bytes, bytes.len(), extent.max_timestamp)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, "the segment would exceed 4 GiB"))?;
+        let written = files
+            .log
+            .write_all_at(bytes, extent.bytes)
+            .and_then(|()| files.index.write_all_at(&entry.encode(), index::entry_at(extent.entries)));
+        if let Err(error) = written {
+            self.dirty_tail = cut(&files, &extent).is_err();
+            return Err(error);
+        }
+        self.view.active.extent = Extent {
+            bytes: entry.end(),
+            entries: extent.entries + 1,
+            next_offset: entry.last_offset + 1,
+            max_timestamp: entry.running_max,
+        };
+        Ok(())
+    }
+
+    /// Cuts off what a failed append left, if that was not possible at the time.
+    fn clean_tail(&mut self, log: &Log) -> io::Result<()> {
+        if self.dirty_tail {
+            let files = log.pool.open(&self.view.active.segment)?;
+            cut(&files, &self.view.active.extent)?;
+            self.dirty_tail = false;
+        }
+        Ok(())
+    }
+
+    fn sync_active(&mut self, log: &Log) -> io::Result<()> {
+        let files = log.pool.open(&self.view.active.segment)?;
+        if let Err(error) = files.log.sync_data() {
+            self.fail(&log.topic_partition, &error);
+            return Err(error);
+        }
+        self.synced = self.synced.max(self.view.active.extent.next_offset);
+        Ok(())
+    }
+
+    /// Takes the `count` oldest segments out of the view. If that is all of them, an empty one is begun first.
+    fn drop_oldest(&mut self, log: &Log, count: usize) -> io::Result<Vec<Arc<Segment>>> {
+        if count > self.view.sealed.len() {
+            if self.view.active.extent.bytes == 0 {
+                return self.drop_oldest(log, self.view.sealed.len());
+            }
+            self.roll(log)?;
+        }
+        let sealed = Arc::make_mut(&mut self.view.sealed);
+        let removed: Vec<_> = sealed.drain(..count.min(sealed.len())).collect();
+        let first = self.view.stretches().next().map_or(0, |stretch| stretch.segment.base_offset());
+        self.view.log_start_offset = self.view.log_start_offset.max(first);
+        Ok(removed.into_iter().map(|stretch| stretch.segment).collect())
+    }
+}
+
+/// Cuts both files of a segment to its extent.
+fn cut(files: &SegmentFiles, extent: &Extent) -> io::Result<()> {
+    files.log.set_len(extent.bytes)?;
+    files.index.set_len(index::entry_at(extent.entries))
+}

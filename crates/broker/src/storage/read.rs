@@ -1,0 +1,66 @@
+//! Reading record batches for a fetch: which bytes of which segment, as whole batches.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::index::Index;
+use super::segment::{FilePool, SegmentFiles, Stretch};
+use super::view::View;
+
+/// Whole batches that lie one behind another in one segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    files: Arc<SegmentFiles>,
+    position: u64,
+    bytes: usize,
+}
+
+impl Span {
+    /// How many bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reads them into `buffer`, which has their size.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<()> {
+        self.files.log.read_exact_at(buffer, self.position)
+    }
+}
+
+/// Finds what to read from `offset` on, which must lie within the view: whole batches from the one that holds `offset`, at
+/// most `most_bytes` of them. `None` at the end of the view.
+///
+/// A first batch larger than `most_bytes` is taken alone if `first_whole` (KIP-74); else nothing is, and the span is empty.
+pub(crate) fn find_span(
+    view: &View,
+    pool: &FilePool,
+    offset: i64,
+    most_bytes: usize,
+    first_whole: bool,
+) -> io::Result<Option<Span>> {
+    let Some(Stretch { segment, extent }) = view.stretches_from(offset).next() else { return Ok(None) };
+    if offset >= extent.next_offset {
+        return Ok(None);
+    }
+    let files = pool.open(segment)?;
+    let index = Index::new(&files.index, extent.entries);
+    let first = index.partition_point(|entry| entry.last_offset < offset)?;
+    if first == index.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the index does not reach offset {offset}")));
+    }
+    let first = index.get(first)?;
+    let position = u64::from(first.position);
+    let limit = position.saturating_add(most_bytes as u64);
+    let end = if extent.bytes <= limit {
+        extent.bytes
+    } else {
+        match index.partition_point(|entry| entry.end() <= limit)? {
+            0 => position,
+            beyond => index.get(beyond - 1)?.end(),
+        }
+    };
+    let end = if end > position || !first_whole { end.max(position) } else { first.end() };
+    let bytes = usize::try_from(end - position).unwrap_or(usize::MAX);
+    Ok(Some(Span { files, position, bytes }))
+}

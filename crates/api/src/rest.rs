@@ -260,6 +260,9 @@ pub enum Proof {
     FullScan,
     /// The caller named the offsets.
     Offsets,
+    /// A way that the program which shows it does not know: it is older than the server.
+    #[serde(other)]
+    Unknown,
 }
 
 /// A record to publish. Everything may be left out; what `ndjson` shows of a record may be sent back as it is.
@@ -311,6 +314,8 @@ pub struct PublishAnswer {
     pub records: u64,
     /// Where they are, by partition.
     pub partitions: Vec<PublishedPartition>,
+    /// What the sender should know all the same, such as that the topic's retention would delete the records at once.
+    pub warnings: Vec<String>,
 }
 
 /// What a request wrote to one partition.

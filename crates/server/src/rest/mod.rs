@@ -1,0 +1,108 @@
+//! The REST face: thin callers of the engine. `/v1/openapi.json` describes it.
+//!
+//! - [`topics`], [`records`], [`publish`], [`openapi`]: one file a resource.
+//! - [`query`]: queries, read strictly.
+//! - [`answer`], [`compress`]: bodies that go out; they end well only when the read behind them did.
+//! - [`decode`], [`lines`], [`incoming`]: bodies that come in.
+//! - [`error`]: errors as answers.
+#![allow(unused_qualifications, reason = "utoipa's macros qualify what they are given")]
+
+mod answer;
+mod compress;
+mod decode;
+mod error;
+mod incoming;
+mod lines;
+mod openapi;
+mod publish;
+mod query;
+mod records;
+mod topics;
+
+use std::panic::AssertUnwindSafe;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use tidegate_api::{ApiError, Code};
+use utoipa::{IntoParams, OpenApi as _};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::engine::Engine;
+
+/// What a REST request may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestLimits {
+    /// The most bytes that the body of a publish may have, uncompressed. Default: 1 GiB. The body is read as it comes and
+    /// never held as a whole.
+    pub max_body_bytes: u64,
+    /// The most bytes that one record of such a body may have, as JSON text. This much may be held of one request.
+    /// Default: 16 MiB.
+    pub max_record_text_bytes: usize,
+}
+
+impl Default for RestLimits {
+    fn default() -> Self {
+        Self { max_body_bytes: 1 << 30, max_record_text_bytes: 16 << 20 }
+    }
+}
+
+/// What the handlers share.
+#[derive(Clone)]
+struct Rest {
+    engine: Engine,
+    limits: RestLimits,
+    /// The OpenAPI document as JSON.
+    document: Bytes,
+}
+
+/// The topic in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "the field is there to be described")]
+struct TopicPath {
+    /// The topic's name.
+    #[param(example = "flights")]
+    topic: String,
+}
+
+/// The REST face of `engine`. What it has no path for is answered in the same shape as every other error.
+pub fn router(engine: Engine, limits: RestLimits) -> Router {
+    let (router, document) = OpenApiRouter::with_openapi(openapi::Document::openapi())
+        .routes(routes!(topics::list_topics))
+        .routes(routes!(topics::describe_topic))
+        .routes(routes!(records::read_records, publish::publish_records))
+        .routes(routes!(openapi::openapi))
+        .split_for_parts();
+    let document = serde_json::to_vec_pretty(&document).unwrap_or_else(|error| {
+        tracing::error!(%error, "the OpenAPI document cannot be written");
+        Vec::new()
+    });
+    router
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(middleware::from_fn(compress::compress))
+        .layer(middleware::from_fn(catch_panics))
+        .with_state(Rest { engine, limits, document: document.into() })
+}
+
+/// A panic in a handler is this request's failure, and one to be told in the shape of all failures. A panic while a body is
+/// written ends its connection, which aborts the answer as it must.
+async fn catch_panics(request: Request, next: Next) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(panic) => {
+            let what = panic.downcast_ref::<&str>().map(|what| (*what).to_owned());
+            let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            tracing::error!(what, "a handler panicked");
+            let error =
+                ApiError::new(Code::Internal, "this server failed while it handled the request; its log says more");
+            error::RestError(error).into_response()
+        }
+    }
+}

@@ -9,7 +9,7 @@ use tidegate_client::{
 };
 use tidegate_model::{TimestampType, TopicName, TopicNameError};
 
-use super::Engine;
+use super::{Engine, TopicPayload};
 
 /// Why records were not written.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +57,7 @@ impl fmt::Display for PublishWarning {
 /// Records on their way to one topic, in order.
 pub struct Publishing {
     topic: TopicInfo,
+    payload: TopicPayload,
     session: ProduceSession,
     retention: Option<RetentionWatch>,
 }
@@ -77,7 +78,8 @@ impl Engine {
                 None
             }
         };
-        Ok(Publishing { session: self.inner.producer.session(&name), topic, retention })
+        let payload = self.inner.payloads.get(&name);
+        Ok(Publishing { session: self.inner.producer.session(&name), topic, payload, retention })
     }
 }
 
@@ -85,6 +87,11 @@ impl Publishing {
     /// The topic.
     pub fn topic(&self) -> &TopicInfo {
         &self.topic
+    }
+
+    /// What the topic's values are: a face that takes JSON has to know.
+    pub fn payload(&self) -> &TopicPayload {
+        &self.payload
     }
 
     /// Sends one record. Waits while the producer's queue is full.

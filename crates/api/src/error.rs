@@ -128,7 +128,7 @@ codes! {
     ClusterRefused "CLUSTER_REFUSED" BAD_GATEWAY FailedPrecondition false Cluster
         "The cluster answered a request with an error of its own; the details name it.";
     ClusterProtocol "CLUSTER_PROTOCOL" BAD_GATEWAY Internal false Cluster
-        "The cluster's answer could not be understood.";
+        "The cluster's answer could not be understood, or is larger than this server accepts.";
     NotFound "NOT_FOUND" NOT_FOUND NotFound false Caller
         "There is nothing at this path.";
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED Unimplemented false Caller

@@ -104,10 +104,9 @@ impl Public for ReadRangeError {
             Self::TopicName(error) => topic_name(error),
             Self::Time(error) => time_range(error),
             Self::Offsets(error) => offset_range(error),
-            Self::UnknownPartition { topic, partition, count } => Coded::from(Code::UnknownPartition)
-                .topic(topic)
-                .with("partition", partition)
-                .with("partitions", count),
+            Self::UnknownPartition { topic, partition, count } => {
+                Coded::from(Code::UnknownPartition).topic(topic).with("partition", partition).with("partitions", count)
+            }
             Self::OffsetsGone { topic_partition, lost, log_start_offset, noted_end_offset } => {
                 Coded::from(Code::OffsetOutOfRange)
                     .at(topic_partition)
@@ -183,9 +182,7 @@ fn offset_range(error: &PlanOffsetsError) -> Coded {
     let coded = Coded::from(Code::InvalidRange);
     match error {
         PlanOffsetsError::Negative { field, offset } => coded.with("field", field).with("offset", offset),
-        PlanOffsetsError::EndBeforeStart { start, end } => {
-            coded.with("start_offset", start).with("end_offset", end)
-        }
+        PlanOffsetsError::EndBeforeStart { start, end } => coded.with("start_offset", start).with("end_offset", end),
     }
 }
 
@@ -223,7 +220,9 @@ fn request(error: &RequestError) -> Coded {
         | RequestFailure::Io(_)
         | RequestFailure::Closed => Code::ClusterUnavailable,
         RequestFailure::Timeout { .. } => Code::ClusterTimeout,
-        RequestFailure::Garbage { .. } | RequestFailure::Version { .. } => Code::ClusterProtocol,
+        RequestFailure::Garbage { .. } | RequestFailure::TooLarge { .. } | RequestFailure::Version { .. } => {
+            Code::ClusterProtocol
+        }
         RequestFailure::Encode { .. } => Code::Internal,
     };
     Coded::from(code).with("broker", &error.broker).with("request", error.request)
@@ -295,10 +294,9 @@ fn read(error: &ReadError) -> Coded {
                 .with("last_stable_offset", last_stable_offset)
                 .with("high_watermark", high_watermark)
         }
-        ReadError::Refused { topic_partition, offset, code } => Coded::from(Code::ClusterRefused)
-            .at(topic_partition)
-            .with("offset", offset)
-            .with("kafka_error", code),
+        ReadError::Refused { topic_partition, offset, code } => {
+            Coded::from(Code::ClusterRefused).at(topic_partition).with("offset", offset).with("kafka_error", code)
+        }
         ReadError::Request { topic_partition, source } => request(source).at(topic_partition),
         ReadError::Metadata(error) => metadata(error),
         ReadError::Bounds { topic_partition, requested, source } => {
@@ -332,7 +330,8 @@ fn batch(error: &BatchError) -> Coded {
 fn produce(error: &ProduceError) -> Coded {
     match error {
         ProduceError::TooLarge { ordinal, topic, partition, bytes, limit } => {
-            let coded = Coded::from(Code::RecordTooLarge).topic(topic).record(*ordinal, *partition).with("bytes", bytes);
+            let coded =
+                Coded::from(Code::RecordTooLarge).topic(topic).record(*ordinal, *partition).with("bytes", bytes);
             match limit {
                 Some(limit) => coded.with("limit", limit),
                 None => coded,

@@ -29,9 +29,7 @@ pub use limits::EngineLimits;
 pub use payloads::{Payloads, TopicPayload, ValueDecoder};
 pub use publish::{PublishError, PublishWarning, Publishing};
 pub use read::{OnDataLoss, PlannedRead, RangeSpec, RangeStream, ReadRangeError, ReadRequest};
-pub use topics::{
-    DescribeTopicError, ListTopicsError, PartitionDescription, TopicDescription, TopicSummary,
-};
+pub use topics::{DescribeTopicError, ListTopicsError, PartitionDescription, TopicDescription, TopicSummary};
 
 /// The use cases over one cluster. Cheap to clone; clones share their limits.
 #[derive(Clone)]

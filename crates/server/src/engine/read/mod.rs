@@ -101,7 +101,7 @@ pub struct PlannedRead {
     limit: Option<u64>,
     isolation: Isolation,
     on_data_loss: OnDataLoss,
-    permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl PlannedRead {

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tidegate_client::{OffsetAndTimestamp, OffsetQuery, TopicInfo};
 use tidegate_model::{Isolation, OffsetRange, TimeRange, TopicName, TopicPartition};
-use tidegate_plan::{
-    OffsetBounds, PartitionFacts, PartitionPlan, Proof, parse_range, plan_offsets, plan_time,
-};
+use tidegate_plan::{OffsetBounds, PartitionFacts, PartitionPlan, Proof, parse_range, plan_offsets, plan_time};
 
 use super::{OnDataLoss, PlannedRead, RangeSpec, ReadRangeError, ReadRequest};
 use crate::engine::{EndsError, Engine};
@@ -78,7 +76,7 @@ impl Engine {
             limit: request.limit,
             isolation: request.isolation,
             on_data_loss: request.on_data_loss,
-            permit,
+            _permit: permit,
         })
     }
 
@@ -166,10 +164,8 @@ fn choose(topic: &TopicInfo, wanted: &[i32]) -> Result<Vec<i32>, ReadRangeError>
     chosen.dedup();
     match chosen.iter().find(|partition| all.binary_search(partition).is_err()) {
         None => Ok(chosen),
-        Some(unknown) => Err(ReadRangeError::UnknownPartition {
-            topic: topic.name.clone(),
-            partition: *unknown,
-            count: all.len(),
-        }),
+        Some(unknown) => {
+            Err(ReadRangeError::UnknownPartition { topic: topic.name.clone(), partition: *unknown, count: all.len() })
+        }
     }
 }

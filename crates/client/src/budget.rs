@@ -1,19 +1,335 @@
 //! The byte budget that readers share.
 
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
 /// A budget of bytes for what readers have fetched and nobody has consumed yet. Cheap to clone; clones are the same budget.
-#[derive(Clone, Debug)]
+///
+/// It bounds reading ahead. A reader whose consumer waits for it while it has nothing to give goes on whatever the others
+/// hold: otherwise a consumer that takes one reader's chunks and leaves another's lying could wait for ever. So the readers
+/// of a budget hold at most the budget and one fetch each, and a fetch asks for no more than the reader's share of the
+/// budget (but for [`ByteBudget::LEAST_FETCH`] at least).
+#[derive(Clone)]
 pub struct ByteBudget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    used: usize,
+    readers: usize,
+    next_ticket: u64,
+    waiting: VecDeque<Waiter>,
+}
+
+struct Waiter {
+    ticket: u64,
+    bytes: usize,
+    grant: oneshot::Sender<Held>,
 }
 
 impl ByteBudget {
+    /// What a fetch may ask for however small its reader's share is, in bytes.
+    pub const LEAST_FETCH: usize = 64 << 10;
+
     /// A budget of `bytes`.
     pub fn new(bytes: usize) -> Self {
-        Self { limit: bytes }
+        Self { shared: Arc::new(Shared { limit: bytes, state: Mutex::default() }) }
     }
 
     /// The budget, in bytes.
     pub fn limit(&self) -> usize {
-        self.limit
+        self.shared.limit
+    }
+
+    /// The bytes that are held now. More than the limit where readers went on because their consumers waited, and where a
+    /// batch was larger than what had been asked for.
+    pub fn used(&self) -> usize {
+        self.shared.state.lock().used
+    }
+
+    /// One more reader shares the budget, until the returned value is dropped.
+    pub(crate) fn register(&self) -> Registration {
+        self.shared.state.lock().readers += 1;
+        Registration { shared: Arc::clone(&self.shared) }
+    }
+
+    /// What one reader's fetch may ask for.
+    pub(crate) fn share(&self) -> usize {
+        let readers = self.shared.state.lock().readers.max(1);
+        (self.shared.limit / readers).max(Self::LEAST_FETCH)
+    }
+
+    /// Takes `bytes` now, whatever others hold.
+    pub(crate) fn force(&self, bytes: usize) -> Held {
+        let mut state = self.shared.state.lock();
+        state.used = state.used.saturating_add(bytes);
+        Held { shared: Arc::clone(&self.shared), bytes }
+    }
+
+    /// Takes `bytes` if they are free now and nobody waits for others.
+    pub(crate) fn try_acquire(&self, bytes: usize) -> Option<Held> {
+        let mut state = self.shared.state.lock();
+        if !state.waiting.is_empty() || !state.fits(bytes, self.shared.limit) {
+            return None;
+        }
+        state.used = state.used.saturating_add(bytes);
+        Some(Held { shared: Arc::clone(&self.shared), bytes })
+    }
+
+    /// Takes `bytes` when they are free, in the order of asking. More than the whole budget is given when nobody holds
+    /// anything.
+    ///
+    /// Dropping the future gives up the place in the queue.
+    pub(crate) async fn acquire(&self, bytes: usize) -> Held {
+        let (grant, granted) = oneshot::channel();
+        let ticket = {
+            let mut state = self.shared.state.lock();
+            if state.waiting.is_empty() && state.fits(bytes, self.shared.limit) {
+                state.used = state.used.saturating_add(bytes);
+                return Held { shared: Arc::clone(&self.shared), bytes };
+            }
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            state.waiting.push_back(Waiter { ticket, bytes, grant });
+            ticket
+        };
+        let _place = Place { shared: &self.shared, ticket };
+        match granted.await {
+            Ok(held) => held,
+            // Only a place that was given up is dropped without a grant, and this one is waited for.
+            Err(_) => self.force(bytes),
+        }
+    }
+}
+
+impl fmt::Debug for ByteBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteBudget").field("limit", &self.shared.limit).field("used", &self.used()).finish()
+    }
+}
+
+impl State {
+    fn fits(&self, bytes: usize, limit: usize) -> bool {
+        self.used == 0 || self.used.saturating_add(bytes) <= limit
+    }
+}
+
+impl Shared {
+    fn release(self: &Arc<Self>, bytes: usize) {
+        let mut state = self.state.lock();
+        state.used = state.used.saturating_sub(bytes);
+        self.grant(state);
+    }
+
+    /// Serves the queue from its front.
+    fn grant(self: &Arc<Self>, mut state: parking_lot::MutexGuard<'_, State>) {
+        let mut granted = Vec::new();
+        while let Some(waiter) = state.waiting.pop_front() {
+            if waiter.grant.is_closed() {
+                continue;
+            }
+            if !state.fits(waiter.bytes, self.limit) {
+                state.waiting.push_front(waiter);
+                break;
+            }
+            state.used = state.used.saturating_add(waiter.bytes);
+            granted.push(waiter);
+        }
+        // Without the lock: a grant that meets nobody comes back here as a release.
+        drop(state);
+        for Waiter { bytes, grant, .. } in granted {
+            drop(grant.send(Held { shared: Arc::clone(self), bytes }));
+        }
+    }
+}
+
+/// A place in the queue; dropping it gives it up.
+struct Place<'a> {
+    shared: &'a Arc<Shared>,
+    ticket: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        let at = state.waiting.iter().position(|waiter| waiter.ticket == self.ticket);
+        if let Some(at) = at {
+            state.waiting.remove(at);
+            // Those behind it may fit where it did not.
+            self.shared.grant(state);
+        }
+    }
+}
+
+/// Counts one reader of a budget.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.shared.state.lock().readers -= 1;
+    }
+}
+
+/// Bytes of a budget that are held; dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Corrects the number of bytes to what they turned out to be. Never waits: what is more is there already.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            let mut state = self.shared.state.lock();
+            state.used = state.used.saturating_add(bytes - self.bytes);
+        } else {
+            self.shared.release(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Held {
+    /// Makes one of two holdings of the same budget.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.shared, &other.shared), "two holdings of one budget");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.release(self.bytes);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll<T>(future: &mut std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn bytes_are_given_while_they_last_and_come_back_when_dropped() {
+        let budget = ByteBudget::new(100);
+        let first = poll(&mut pin!(budget.acquire(60))).unwrap();
+        let mut waiting = pin!(budget.acquire(50));
+        assert!(poll(&mut waiting).is_none());
+        drop(first);
+        let second = poll(&mut waiting).unwrap();
+        assert_eq!(budget.used(), 50);
+        drop(second);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn the_queue_keeps_its_order_and_a_small_request_does_not_overtake() {
+        let budget = ByteBudget::new(100);
+        let first = poll(&mut pin!(budget.acquire(60))).unwrap();
+        let mut large = pin!(budget.acquire(90));
+        let mut small = pin!(budget.acquire(10));
+        assert!(poll(&mut large).is_none() && poll(&mut small).is_none());
+        drop(first);
+        let large = poll(&mut large).unwrap();
+        let small = poll(&mut small).unwrap();
+        assert_eq!(budget.used(), 100);
+        drop((large, small));
+    }
+
+    #[test]
+    fn more_than_the_whole_budget_passes_alone() {
+        let budget = ByteBudget::new(100);
+        let small = poll(&mut pin!(budget.acquire(1))).unwrap();
+        let mut huge = pin!(budget.acquire(1_000));
+        assert!(poll(&mut huge).is_none());
+        drop(small);
+        let huge = poll(&mut huge).unwrap();
+        let mut next = pin!(budget.acquire(1));
+        assert!(poll(&mut next).is_none());
+        drop(huge);
+        assert!(poll(&mut next).is_some());
+    }
+
+    #[test]
+    fn giving_up_a_place_lets_those_behind_pass() {
+        let budget = ByteBudget::new(100);
+        let _first = poll(&mut pin!(budget.acquire(60))).unwrap();
+        let mut behind = pin!(budget.acquire(10));
+        {
+            let mut large = pin!(budget.acquire(90));
+            assert!(poll(&mut large).is_none() && poll(&mut behind).is_none());
+        }
+        let behind = poll(&mut behind).unwrap();
+        assert_eq!(budget.used(), 70);
+        drop(behind);
+    }
+
+    #[test]
+    fn a_grant_that_nobody_takes_comes_back() {
+        let budget = ByteBudget::new(100);
+        let first = poll(&mut pin!(budget.acquire(60))).unwrap();
+        {
+            let mut waiting = pin!(budget.acquire(90));
+            assert!(poll(&mut waiting).is_none());
+            drop(first);
+            assert_eq!(budget.used(), 90);
+        }
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn force_and_resize_never_wait_and_are_counted() {
+        let budget = ByteBudget::new(100);
+        let mut held = budget.force(300);
+        assert_eq!(budget.used(), 300);
+        held.resize(50);
+        assert_eq!(budget.used(), 50);
+        held.resize(120);
+        assert_eq!(budget.used(), 120);
+        let mut waiting = pin!(budget.acquire(30));
+        assert!(poll(&mut waiting).is_none());
+        held.resize(70);
+        assert!(poll(&mut waiting).is_some());
+    }
+
+    #[test]
+    fn the_share_goes_down_with_the_readers_but_not_to_nothing() {
+        let budget = ByteBudget::new(1 << 20);
+        assert_eq!(budget.share(), 1 << 20);
+        let readers: Vec<_> = (0..4).map(|_| budget.register()).collect();
+        assert_eq!(budget.share(), 1 << 18);
+        let more: Vec<_> = (0..100).map(|_| budget.register()).collect();
+        assert_eq!(budget.share(), ByteBudget::LEAST_FETCH);
+        drop((readers, more));
+        assert_eq!(budget.share(), 1 << 20);
     }
 }

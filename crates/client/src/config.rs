@@ -11,8 +11,8 @@ pub struct RetryLimits {
     pub backoff: Duration,
     /// The longest pause.
     pub backoff_max: Duration,
-    /// No further attempt is begun when so much time has passed since the first: attempts that each wait for a timeout add
-    /// up.
+    /// No further attempt is begun when so much time has passed since the first failure: attempts that each wait for a
+    /// timeout add up.
     pub deadline: Duration,
 }
 

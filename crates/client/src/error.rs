@@ -27,6 +27,7 @@ impl fmt::Debug for KafkaCode {
 
 /// The error codes that this client acts on.
 pub(crate) mod code {
+    pub(crate) const UNKNOWN_SERVER_ERROR: i16 = -1;
     pub(crate) const NONE: i16 = 0;
     pub(crate) const OFFSET_OUT_OF_RANGE: i16 = 1;
     pub(crate) const UNKNOWN_TOPIC_OR_PARTITION: i16 = 3;
@@ -89,7 +90,10 @@ impl RequestError {
             | RequestFailure::Timeout { .. }
             | RequestFailure::Io(_)
             | RequestFailure::Closed => true,
-            RequestFailure::Garbage { .. } | RequestFailure::Version { .. } | RequestFailure::Encode { .. } => false,
+            RequestFailure::Garbage { .. }
+            | RequestFailure::TooLarge { .. }
+            | RequestFailure::Version { .. }
+            | RequestFailure::Encode { .. } => false,
         }
     }
 }
@@ -123,6 +127,14 @@ pub enum RequestFailure {
     Garbage {
         /// What is wrong with it.
         what: String,
+    },
+    /// The broker announced a larger answer than the limit allows; the connection was dropped.
+    #[error("the answer is {bytes} bytes long, more than max_response_bytes ({limit})")]
+    TooLarge {
+        /// The size announced.
+        bytes: usize,
+        /// The limit, `max_response_bytes` of the configuration.
+        limit: usize,
     },
     /// The broker and this client have no version of the request in common.
     #[error("the broker speaks versions {theirs}, this client {ours}")]

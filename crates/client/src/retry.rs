@@ -12,11 +12,12 @@ use crate::config::RetryLimits;
 pub(crate) struct Retry {
     limits: RetryLimits,
     failed: u32,
+    /// When the first of them failed.
     since: Instant,
 }
 
 impl Retry {
-    /// The first attempt is about to begin.
+    /// Nothing has failed yet.
     pub(crate) fn new(limits: RetryLimits) -> Self {
         Self { limits, failed: 0, since: Instant::now() }
     }
@@ -24,11 +25,13 @@ impl Retry {
     /// The operation made progress: what comes counts anew.
     pub(crate) fn reset(&mut self) {
         self.failed = 0;
-        self.since = Instant::now();
     }
 
     /// An attempt failed: waits until the next may begin. `false`: the limits are used up.
     pub(crate) async fn pause(&mut self) -> bool {
+        if self.failed == 0 {
+            self.since = Instant::now();
+        }
         self.failed += 1;
         let Some(pause) = next_pause(&self.limits, self.failed, self.since.elapsed()) else { return false };
         tokio::time::sleep(pause.mul_f64(jitter())).await;

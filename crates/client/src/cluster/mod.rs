@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kafka_protocol::messages::MetadataRequest;
 use parking_lot::RwLock;
-use tidegate_model::{TopicName, TopicPartition};
+use tidegate_model::TopicName;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -110,12 +110,11 @@ pub(crate) struct Leader {
 }
 
 /// Why a partition's leader is not known.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderError {
     UnknownPartition,
     /// It may get one.
     NoLeader,
-    Metadata(MetadataError),
 }
 
 impl Cluster {
@@ -139,7 +138,11 @@ impl Cluster {
         let cluster = Self { shared: Arc::new(shared) };
         let mut failures = Vec::new();
         for address in &cluster.shared.bootstrap {
-            match cluster.ask_metadata(address, Scope::Brokers).await {
+            let asked = match cluster.shared_connection(address).await {
+                Ok(connection) => cluster.ask_metadata(&connection, Scope::Brokers).await,
+                Err(failure) => Err(failure),
+            };
+            match asked {
                 Ok(_) => return Ok(cluster),
                 Err(failure) => failures.push(failure),
             }
@@ -172,25 +175,31 @@ impl Cluster {
         self.metadata(Scope::Topic(topic)).await?.topic(topic)
     }
 
-    /// The leader of a partition. What was seen before `stale` is not trusted: it has led to a refusal.
-    pub(crate) async fn leader(
+    /// The leaders of some partitions of a topic, in their order. What was seen up to `stale` is not trusted: it has led to a
+    /// refusal.
+    pub(crate) async fn leaders(
         &self,
-        topic_partition: &TopicPartition,
+        topic: &TopicName,
+        partitions: &[i32],
         stale: Option<Instant>,
-    ) -> Result<Leader, LeaderError> {
-        let topic = &topic_partition.topic;
+    ) -> Result<Vec<Result<Leader, LeaderError>>, MetadataError> {
         let seen = {
             let view = self.shared.view.read();
             let seen = view.topics.get(topic).filter(|seen| stale.is_none_or(|stale| seen.at > stale));
             seen.map(|seen| Arc::clone(&seen.info))
         };
-        let partition = seen.as_ref().and_then(|info| info.partition(topic_partition.partition));
-        let leader = partition.and_then(|partition| self.leader_of(partition));
-        if let Some(leader) = leader {
-            return Ok(leader);
+        if let Some(info) = seen {
+            let leaders: Vec<_> = partitions.iter().map(|partition| self.leader_in(&info, *partition)).collect();
+            if leaders.iter().all(Result::is_ok) {
+                return Ok(leaders);
+            }
         }
-        let info = self.fresh_topic(topic).await.map_err(LeaderError::Metadata)?;
-        match info.partition(topic_partition.partition) {
+        let info = self.fresh_topic(topic).await?;
+        Ok(partitions.iter().map(|partition| self.leader_in(&info, *partition)).collect())
+    }
+
+    fn leader_in(&self, info: &TopicInfo, partition: i32) -> Result<Leader, LeaderError> {
+        match info.partition(partition) {
             Some(partition) => self.leader_of(partition).ok_or(LeaderError::NoLeader),
             // A topic that is being created lists no partitions yet.
             None if info.partitions.is_empty() => Err(LeaderError::NoLeader),
@@ -214,14 +223,15 @@ impl Cluster {
     }
 
     /// The broker that takes administration; any, where the cluster does not tell.
-    pub(crate) fn controller_address(&self) -> Option<Arc<str>> {
+    pub(crate) fn controller_address(&self) -> Arc<str> {
         let view = self.shared.view.read();
         let controller = view.controller.and_then(|id| view.brokers.get(&id));
-        controller.or_else(|| view.brokers.values().next()).or_else(|| self.shared.bootstrap.first()).map(Arc::clone)
+        let any = || view.brokers.values().next().or_else(|| self.shared.bootstrap.first());
+        controller.or_else(any).map_or_else(|| Arc::from(""), Arc::clone)
     }
 
     /// The brokers' addresses as last seen, then the bootstrap list.
-    pub(crate) fn addresses(&self) -> Vec<Arc<str>> {
+    fn addresses(&self) -> Vec<Arc<str>> {
         let mut addresses: Vec<Arc<str>> = self.shared.view.read().brokers.values().map(Arc::clone).collect();
         for address in &self.shared.bootstrap {
             if !addresses.contains(address) {
@@ -231,35 +241,57 @@ impl Cluster {
         addresses
     }
 
+    /// A shared connection to any broker that takes one; the `attempt` decides with whom to begin, so that a broker which
+    /// connects and then stays silent is not the only one ever asked.
+    pub(crate) async fn any_connection(&self, attempt: usize) -> Result<Connection, RequestError> {
+        let addresses = self.addresses();
+        let begin = attempt % addresses.len().max(1);
+        let mut last = None;
+        for address in addresses.iter().cycle().skip(begin).take(addresses.len()) {
+            match self.shared_connection(address).await {
+                Ok(connection) => return Ok(connection),
+                Err(failure) => {
+                    tracing::debug!(%failure, "cannot use this broker");
+                    last = Some(failure);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            // There is at least one bootstrap broker, so this is not met.
+            RequestError { broker: "any".to_owned(), request: "connect", failure: RequestFailure::Closed }
+        }))
+    }
+
     /// Metadata from whichever broker answers, tried again within the limits.
     async fn metadata(&self, scope: Scope<'_>) -> Result<Answer, RequestError> {
         let mut retry = Retry::new(self.config().retry);
+        let mut attempt = 0;
         loop {
-            let mut last = None;
-            for address in self.addresses() {
-                match self.ask_metadata(&address, scope).await {
-                    Ok(answer) => return Ok(answer),
-                    Err(failure) => {
-                        tracing::debug!(%failure, "metadata");
-                        last = Some(failure);
-                    }
-                }
-            }
-            // Nobody answered. If the last one talks garbage, all reachable ones may; patience will not mend that.
-            let Some(failure) = last else {
-                let failure = RequestFailure::Closed;
-                return Err(RequestError { broker: "any".to_owned(), request: "Metadata", failure });
+            let asked = match self.any_connection(attempt).await {
+                Ok(connection) => self.ask_metadata(&connection, scope).await,
+                Err(failure) => Err(failure),
             };
-            if !failure.is_transient() || !retry.pause().await {
-                return Err(failure);
+            match asked {
+                Err(failure) if failure.is_transient() => {
+                    tracing::debug!(%failure, "metadata is asked for again");
+                    if !retry.pause().await {
+                        return Err(failure);
+                    }
+                    attempt += 1;
+                }
+                settled => return settled,
             }
         }
     }
 
+    /// Looks anew who is in the cluster and who is its controller.
+    pub(crate) async fn refresh_brokers(&self) -> Result<(), RequestError> {
+        self.metadata(Scope::Brokers).await.map(|_| ())
+    }
+
     /// Metadata from one broker, noted for finding leaders.
-    async fn ask_metadata(&self, address: &Arc<str>, scope: Scope<'_>) -> Result<Answer, RequestError> {
+    async fn ask_metadata(&self, connection: &Connection, scope: Scope<'_>) -> Result<Answer, RequestError> {
         let asked = Instant::now();
-        let connection = self.shared_connection(address).await?;
         let version = connection.version::<MetadataRequest>()?;
         let request = metadata::build(version, scope);
         let response = connection.call(version, &request, self.config().request_timeout).await?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use tidegate_wire::frame::{FrameLimit, read_frame_size};
+use tidegate_wire::frame::{FrameError, FrameLimit, read_frame_size};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -191,7 +191,10 @@ async fn read_answers(
 async fn read_frame(read: &mut (impl AsyncRead + Unpin), limit: FrameLimit) -> Result<Bytes, RequestFailure> {
     let mut prefix = [0; 4];
     read.read_exact(&mut prefix).await.map_err(broken)?;
-    let size = read_frame_size(prefix, limit).map_err(|error| RequestFailure::Garbage { what: error.to_string() })?;
+    let size = read_frame_size(prefix, limit).map_err(|error| match error {
+        FrameError::TooLarge { size, limit } => RequestFailure::TooLarge { bytes: size, limit: limit.bytes() },
+        error => RequestFailure::Garbage { what: error.to_string() },
+    })?;
     let mut frame = BytesMut::with_capacity(size.min(FIRST_ALLOCATION));
     while frame.len() < size {
         let left = size - frame.len();
@@ -244,10 +247,12 @@ mod tests {
 
     #[tokio::test]
     async fn sizes_that_lie_are_garbage_and_a_cut_frame_is_a_closed_connection() {
-        for prefix in [[0xff; 4], [0x7f, 0xff, 0xff, 0xff], [0x15, 0x03, 0x03, 0x00]] {
+        for prefix in [[0xff; 4], [0x15, 0x03, 0x03, 0x00]] {
             let failure = frame_of(prefix.to_vec()).await.unwrap_err();
             assert!(matches!(failure, RequestFailure::Garbage { .. }), "{failure}");
         }
+        let large = frame_of(vec![0x7f, 0xff, 0xff, 0xff]).await.unwrap_err();
+        assert!(matches!(large, RequestFailure::TooLarge { bytes: 0x7fff_ffff, .. }), "{large}");
         let cut = frame_of(vec![0x03, 0xff, 0xff, 0xff, 1, 2]).await.unwrap_err();
         assert!(matches!(cut, RequestFailure::Closed), "{cut}");
     }

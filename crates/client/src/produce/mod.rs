@@ -1,11 +1,21 @@
 //! Producing, through librdkafka.
 
+mod error;
+mod native;
+mod session;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use rdkafka::config::ClientConfig;
 use tidegate_model::{Compression, TopicName};
 
 use crate::config::ClusterConfig;
+pub use error::ProduceError;
+use native::Native;
+pub use session::ProduceSession;
 
 /// How to produce.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,85 +67,6 @@ pub enum ProducerError {
     },
 }
 
-/// A record was not written. Every variant names the record by its ordinal in the session, from 0.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ProduceError {
-    /// The record is larger than the producer or the topic allows.
-    #[error("record {ordinal} for topic {topic} is too large: {bytes} bytes; the limit is {limit}", limit = limit.map_or_else(|| "the topic's".to_owned(), |l| l.to_string()))]
-    TooLarge {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-        /// The partition, where it is known.
-        partition: Option<i32>,
-        /// The record's size: key, value and headers.
-        bytes: usize,
-        /// This producer's limit; `None`: the broker's, which the topic's `max.message.bytes` sets.
-        limit: Option<usize>,
-    },
-    /// The topic has no such partition.
-    #[error("record {ordinal}: topic {topic} has no partition {partition}")]
-    UnknownPartition {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-        /// The partition asked for.
-        partition: i32,
-    },
-    /// The cluster has no such topic.
-    #[error("record {ordinal}: there is no topic {topic}")]
-    UnknownTopic {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-    },
-    /// The cluster does not let this client write to the topic.
-    #[error("record {ordinal}: not authorized to write to topic {topic}")]
-    NotAuthorized {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-    },
-    /// The record cannot be sent as it is.
-    #[error("record {ordinal} for topic {topic} cannot be sent: {reason}")]
-    Record {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-        /// Why not.
-        reason: String,
-    },
-    /// The cluster did not acknowledge the record in time. It may have been written.
-    #[error("record {ordinal} for topic {topic} was not acknowledged within {after:?}")]
-    TimedOut {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-        /// The partition, where it is known.
-        partition: Option<i32>,
-        /// The limit.
-        after: Duration,
-    },
-    /// The cluster refused the record, or librdkafka gave it up.
-    #[error("record {ordinal} for topic {topic} was not written: {reason}")]
-    Refused {
-        /// Which record.
-        ordinal: u64,
-        /// The topic.
-        topic: TopicName,
-        /// The partition, where it is known.
-        partition: Option<i32>,
-        /// librdkafka's words.
-        reason: String,
-    },
-}
-
 /// One record to write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordToSend<'a> {
@@ -156,9 +87,10 @@ pub struct RecordToSend<'a> {
 pub struct ProducedPartition {
     /// How many records.
     pub records: u64,
-    /// The offset of the first. Others may have written in between.
+    /// The offset of the first. Others may have written in between. -1 where no broker told an offset, as happens when it
+    /// recognises a batch as written before.
     pub first_offset: i64,
-    /// The offset of the last.
+    /// The offset of the last; -1 as above.
     pub last_offset: i64,
 }
 
@@ -173,51 +105,53 @@ pub struct ProduceSummary {
 
 /// A producer: idempotent, `acks=all`, keys land where Java's producer puts them. Cheap to clone.
 #[derive(Clone)]
-pub struct Producer {}
+pub struct Producer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: ClientConfig,
+    settings: ProducerSettings,
+    current: Mutex<Arc<Native>>,
+}
 
 impl Producer {
-    /// Makes a producer. It connects when the first record is sent.
+    /// Makes a producer. It connects by itself, now and whenever it must.
     ///
     /// # Errors
     /// [`ProducerError::Setting`].
     pub fn new(cluster: &ClusterConfig, settings: ProducerSettings) -> Result<Self, ProducerError> {
-        let _ = (cluster, settings);
-        todo!()
+        let config = native::client_config(cluster, &settings);
+        let native = Arc::new(Native::new(&config, &settings)?);
+        Ok(Self { inner: Arc::new(Inner { config, settings, current: Mutex::new(native) }) })
     }
 
-    /// Starts counting the records of one caller. The topic must exist: look it up with `Cluster::topic` first.
+    /// Starts counting the records of one caller. The topic must exist (look it up with `Cluster::topic` first): sending
+    /// never creates one, and takes half a minute to find out that there is none.
     pub fn session(&self, topic: &TopicName) -> ProduceSession {
-        let _ = topic;
-        todo!()
+        ProduceSession::new(self.native(), topic.clone())
     }
 
-    /// Waits until every record sent so far is acknowledged or has failed.
+    /// Waits until every record sent so far is acknowledged or has failed; records that are sent meanwhile are waited for
+    /// too.
     ///
     /// # Errors
     /// [`ProducerError::Flush`] when that takes longer than the delivery timeout.
     pub async fn flush(&self) -> Result<(), ProducerError> {
-        todo!()
-    }
-}
-
-/// The records of one caller to one topic, sent in order and counted.
-pub struct ProduceSession {}
-
-impl ProduceSession {
-    /// Hands a record to the producer. Waits while the producer's queue is full.
-    ///
-    /// # Errors
-    /// The failure of this record or of any before it; the session is then failed for good.
-    pub async fn send(&mut self, record: RecordToSend<'_>) -> Result<(), ProduceError> {
-        let _ = record;
-        todo!()
+        let native = Arc::clone(&self.inner.current.lock());
+        native.flush(self.inner.settings.delivery_timeout).await
     }
 
-    /// Waits until every record is acknowledged.
-    ///
-    /// # Errors
-    /// The failure of the first record that was not written.
-    pub async fn finish(self) -> Result<ProduceSummary, ProduceError> {
-        todo!()
+    /// librdkafka's producer. One that has met a fatal error takes no record ever again, so a new one takes its place.
+    fn native(&self) -> Arc<Native> {
+        let mut current = self.inner.current.lock();
+        if current.is_fatal() {
+            match Native::new(&self.inner.config, &self.inner.settings) {
+                Ok(native) => *current = Arc::new(native),
+                // The sessions of the old one fail with its error.
+                Err(error) => tracing::error!(%error, "no new producer can be made after a fatal error"),
+            }
+        }
+        Arc::clone(&current)
     }
 }

@@ -1,14 +1,29 @@
 //! The bounded reader: one slice of a topic-partition, prefetched within a byte budget.
 
+mod aborted;
+mod demand;
+mod error;
+mod request;
+mod task;
+mod walk;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_model::{Chunk, Isolation, OffsetRange, TopicName, TopicPartition};
-use tidegate_wire::{BatchError, BatchLimits};
+use tidegate_model::{Chunk, Isolation, OffsetRange, TopicPartition};
+use tidegate_wire::BatchLimits;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use crate::budget::ByteBudget;
-use crate::cluster::{Cluster, MetadataError};
-use crate::error::{KafkaCode, RequestError};
-use crate::offsets::ListOffsetsError;
+use crate::cluster::Cluster;
+use demand::Demand;
+pub use error::ReadError;
+use task::Task;
+
+/// How many chunks wait for the consumer at most. Their bytes are bounded by the budget; this bounds the chunks that hold
+/// next to nothing.
+const QUEUED_CHUNKS: usize = 32;
 
 /// What to read: offsets of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,151 +70,74 @@ impl Default for ReaderOptions {
     }
 }
 
-/// Reading ended before the end of the slice.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The position lies outside the log. Below the log start offset: `[requested, log_start_offset)` is lost. Above the
-    /// high watermark: the log was truncated.
-    #[error(
-        "offset {requested} of partition {topic_partition} is out of range: the log holds {log_start_offset} to \
-         {high_watermark}"
-    )]
-    OffsetOutOfRange {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The reader's position.
-        requested: i64,
-        /// The first offset that the log holds.
-        log_start_offset: i64,
-        /// The offset after the last that the log holds.
-        high_watermark: i64,
-    },
-    /// The slice starts at a negative offset.
-    #[error("the range {range} of partition {topic_partition} starts at a negative offset")]
-    NegativeOffset {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The range.
-        range: OffsetRange,
-    },
-    /// The topic has no such partition.
-    #[error("there is no partition {topic_partition}")]
-    UnknownPartition {
-        /// The partition.
-        topic_partition: TopicPartition,
-    },
-    /// The partition has no leader, and got none while this client tried again.
-    #[error("partition {topic_partition} has no leader")]
-    NoLeader {
-        /// The partition.
-        topic_partition: TopicPartition,
-    },
-    /// The cluster does not let this client read the topic.
-    #[error("not authorized to read topic {topic}")]
-    NotAuthorized {
-        /// The topic.
-        topic: TopicName,
-    },
-    /// A batch cannot be read. `source` says which offsets it covers; a new reader can be started behind it.
-    #[error("partition {topic_partition}: {source}")]
-    Batch {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// What is wrong with the batch.
-        source: BatchError,
-    },
-    /// One batch needs a larger response than the limits allow.
-    #[error(
-        "a batch of {bytes} bytes at offset {offset} of partition {topic_partition} is larger than the fetch limit of \
-         {limit} bytes"
-    )]
-    BatchTooLarge {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The reader's position.
-        offset: i64,
-        /// The size of the batch, as far as it is known.
-        bytes: u64,
-        /// The limit that it breaks.
-        limit: usize,
-    },
-    /// No fetch brought progress for too long although the end was not reached.
-    #[error(
-        "no progress at offset {offset} of partition {topic_partition} within {waited:?} (last stable offset \
-         {last_stable_offset}, high watermark {high_watermark})"
-    )]
-    Stalled {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The reader's position.
-        offset: i64,
-        /// How long it stood there.
-        waited: Duration,
-        /// The last stable offset that the broker told last.
-        last_stable_offset: i64,
-        /// The high watermark that the broker told last.
-        high_watermark: i64,
-    },
-    /// The leader refused.
-    #[error("fetch at offset {offset} of partition {topic_partition}: {code}")]
-    Refused {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The reader's position.
-        offset: i64,
-        /// The leader's error.
-        code: KafkaCode,
-    },
-    /// The leader did not answer, or answered garbage.
-    #[error("fetch from partition {topic_partition}: {source}")]
-    Request {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// What happened.
-        source: RequestError,
-    },
-    /// The leader could not be found out; an unknown topic is among the reasons.
-    #[error(transparent)]
-    Metadata(#[from] MetadataError),
-    /// The log's bounds could not be looked up after an offset was out of range.
-    #[error(
-        "offset {requested} of partition {topic_partition} is out of range, and the log's bounds are not known: {source}"
-    )]
-    Bounds {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The reader's position.
-        requested: i64,
-        /// What happened.
-        source: ListOffsetsError,
-    },
-    /// The reader's task is gone, because its runtime shuts down or because it failed.
-    #[error("the task that reads partition {topic_partition} ended at offset {offset}")]
-    TaskEnded {
-        /// The partition.
-        topic_partition: TopicPartition,
-        /// The reader's position.
-        offset: i64,
-    },
-}
-
 /// Reads a [`Slice`]. A task of its own fetches ahead; dropping the reader stops it and closes its connection.
 #[derive(Debug)]
 pub struct Reader {
+    topic_partition: TopicPartition,
     position: i64,
+    end: i64,
+    failed: bool,
+    chunks: mpsc::Receiver<Result<Chunk, ReadError>>,
+    demand: Arc<Demand>,
+    task: Option<AbortOnDrop>,
+}
+
+#[derive(Debug)]
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Reader {
     /// The next chunk; `None` when the position has reached the end of the slice. After an error: `None`.
     ///
+    /// The chunks follow each other without a gap, and no offset is in two of them. Both edges of the slice are trimmed, so
+    /// a chunk holds records of the slice alone; the last chunk's `next_offset` is the end of the slice.
+    ///
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Chunk, ReadError>> {
-        todo!()
+        if self.failed || self.position >= self.end {
+            return None;
+        }
+        let next = match self.chunks.try_recv() {
+            Ok(next) => Some(next),
+            Err(_) => {
+                let _waiting = self.demand.wait();
+                self.chunks.recv().await
+            }
+        };
+        let next = match next {
+            Some(next) => {
+                self.demand.taken();
+                next
+            }
+            None => {
+                let (topic_partition, offset) = (self.topic_partition.clone(), self.position);
+                Err(ReadError::TaskEnded { topic_partition, offset })
+            }
+        };
+        match &next {
+            Ok(chunk) => self.position = chunk.next_offset,
+            Err(_) => self.failed = true,
+        }
+        if self.failed || self.position >= self.end {
+            // The connection is not needed any more, however long the reader is kept.
+            self.task = None;
+        }
+        Some(next)
     }
 
     /// The offset after everything that [`Reader::next`] has returned.
     pub fn position(&self) -> i64 {
         self.position
+    }
+
+    /// What is read.
+    pub fn topic_partition(&self) -> &TopicPartition {
+        &self.topic_partition
     }
 }
 
@@ -209,7 +147,13 @@ impl Cluster {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn read(&self, slice: Slice, options: ReaderOptions) -> Reader {
-        let _ = (slice, options);
-        todo!()
+        let Slice { topic_partition, range } = slice;
+        let (sender, chunks) = mpsc::channel(QUEUED_CHUNKS);
+        let demand = Arc::new(Demand::default());
+        let task = (!range.is_empty()).then(|| {
+            let task = Task::new(self.clone(), topic_partition.clone(), range, options, sender, Arc::clone(&demand));
+            AbortOnDrop(tokio::spawn(task.run()).abort_handle())
+        });
+        Reader { topic_partition, position: range.start, end: range.end, failed: false, chunks, demand, task }
     }
 }

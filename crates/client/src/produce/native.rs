@@ -1,0 +1,198 @@
+//! librdkafka's producer: its settings, its thread, its delivery reports.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message as _;
+use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
+use tokio::sync::{Notify, Semaphore};
+
+use super::session::Delivered;
+use super::{ProducerError, ProducerSettings};
+use crate::config::ClusterConfig;
+
+/// What librdkafka and we keep for a record besides its bytes, roughly. It makes small records count.
+pub(super) const RECORD_OVERHEAD: usize = 256;
+
+/// The settings of librdkafka.
+pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings) -> ClientConfig {
+    let millis = |time: Duration| time.as_millis().clamp(1, 900_000).to_string();
+    // Our own places bound the queue, and count more than librdkafka does (values alone): its limit is out of the way.
+    let queue_kbytes = settings.queue_bytes.saturating_add(settings.message_max_bytes) / 1024 + 1;
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", cluster.bootstrap.join(","))
+        .set("client.id", &cluster.client_id)
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("partitioner", "murmur2_random")
+        .set("allow.auto.create.topics", "false")
+        .set("compression.codec", settings.compression.name())
+        .set("linger.ms", format!("{:.3}", settings.linger.as_secs_f64() * 1000.0))
+        .set("batch.size", settings.batch_bytes.to_string())
+        // Let bytes and time alone end a batch.
+        .set("batch.num.messages", "1000000")
+        .set("message.max.bytes", settings.message_max_bytes.to_string())
+        .set("queue.buffering.max.kbytes", queue_kbytes.min(i32::MAX as usize).to_string())
+        .set("queue.buffering.max.messages", "0")
+        .set("message.timeout.ms", millis(settings.delivery_timeout))
+        .set("socket.timeout.ms", cluster.request_timeout.as_millis().clamp(10, 300_000).to_string())
+        .set("socket.connection.setup.timeout.ms", cluster.connect_timeout.as_millis().clamp(1000, 300_000).to_string())
+        .set("connections.max.idle.ms", cluster.connection_max_idle.as_millis().min(i32::MAX as u128).to_string())
+        .set("socket.nagle.disable", "true")
+        .set("log.connection.close", "false")
+        .set_log_level(RDKafkaLogLevel::Info);
+    config
+}
+
+/// A producer of librdkafka with the thread that polls it.
+pub(super) struct Native {
+    producer: Option<ThreadedProducer<Context>>,
+    context: Arc<State>,
+    pub(super) settings: ProducerSettings,
+}
+
+/// What the delivery reports act on.
+struct State {
+    /// The bytes of the queue that are free.
+    places: Semaphore,
+    in_flight: AtomicU64,
+    drained: Notify,
+    fatal: AtomicBool,
+}
+
+struct Context(Arc<State>);
+
+/// A record on its way.
+pub(super) struct InFlight {
+    pub(super) delivered: Delivered,
+    /// The places it takes in the queue.
+    pub(super) places: u32,
+}
+
+impl Native {
+    pub(super) fn new(config: &ClientConfig, settings: &ProducerSettings) -> Result<Self, ProducerError> {
+        let state = Arc::new(State {
+            places: Semaphore::new(queue_places(settings) as usize),
+            in_flight: AtomicU64::new(0),
+            drained: Notify::new(),
+            fatal: AtomicBool::new(false),
+        });
+        let producer = config
+            .create_with_context(Context(Arc::clone(&state)))
+            .map_err(|error| ProducerError::Setting { reason: error.to_string() })?;
+        Ok(Self { producer: Some(producer), context: state, settings: settings.clone() })
+    }
+
+    /// Waits for room in the queue, for a record of `bytes`, and takes it. One that is larger than the whole queue takes all
+    /// of it.
+    pub(super) async fn place(&self, bytes: usize) -> u32 {
+        let places = u32::try_from(bytes.saturating_add(RECORD_OVERHEAD)).unwrap_or(u32::MAX);
+        let places = places.min(queue_places(&self.settings));
+        // The semaphore is never closed.
+        if let Ok(permit) = self.context.places.acquire_many(places).await {
+            permit.forget();
+        }
+        places
+    }
+
+    /// Hands a record over. Never blocks. Its places come back with its delivery report, or at once when it is refused.
+    pub(super) fn send(&self, record: BaseRecord<'_, [u8], [u8], Box<InFlight>>) -> Result<(), KafkaError> {
+        let Some(producer) = &self.producer else { return Err(KafkaError::Canceled) };
+        self.context.in_flight.fetch_add(1, Ordering::SeqCst);
+        producer.send(record).map_err(|(error, record)| {
+            self.context.settle(record.delivery_opaque.places);
+            self.context.note(&error);
+            error
+        })
+    }
+
+    pub(super) fn is_fatal(&self) -> bool {
+        self.context.fatal.load(Ordering::SeqCst)
+    }
+
+    pub(super) async fn flush(&self, after: Duration) -> Result<(), ProducerError> {
+        let drained = async {
+            loop {
+                let notified = self.context.drained.notified();
+                if self.context.in_flight.load(Ordering::SeqCst) == 0 {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        tokio::time::timeout(after, drained)
+            .await
+            .map_err(|_| ProducerError::Flush { unacknowledged: self.context.in_flight.load(Ordering::SeqCst), after })
+    }
+}
+
+fn queue_places(settings: &ProducerSettings) -> u32 {
+    u32::try_from(settings.queue_bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX).max(1)
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // Ending librdkafka takes its time (it waits for its threads), and this may be a runtime's thread.
+        if let Some(producer) = self.producer.take() {
+            let ending = std::thread::Builder::new().name("end producer".to_owned());
+            if let Err(error) = ending.spawn(move || drop(producer)) {
+                tracing::warn!(%error, "a producer was ended in place");
+            }
+        }
+    }
+}
+
+impl State {
+    /// A record is no longer on its way.
+    fn settle(&self, places: u32) {
+        self.places.add_permits(places as usize);
+        if self.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.drained.notify_waiters();
+        }
+    }
+
+    fn note(&self, error: &KafkaError) {
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.fatal.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<InFlight>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, in_flight: Box<InFlight>) {
+        let InFlight { delivered, places } = *in_flight;
+        match result {
+            Ok(message) => delivered.acknowledged(message.partition(), message.offset()),
+            Err((error, message)) => {
+                self.0.note(error);
+                delivered.failed(message.partition(), error);
+            }
+        }
+        self.0.settle(places);
+    }
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        use RDKafkaLogLevel::{Alert, Critical, Debug, Emerg, Error, Info, Notice, Warning};
+        match level {
+            Emerg | Alert | Critical | Error => tracing::error!(target: "librdkafka", facility, "{message}"),
+            Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
+            Notice | Info => tracing::info!(target: "librdkafka", facility, "{message}"),
+            Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.note(&error);
+        // Brokers that come and go are librdkafka's to handle; what concerns a record comes with its delivery report.
+        tracing::warn!(target: "librdkafka", %error, "{reason}");
+    }
+}

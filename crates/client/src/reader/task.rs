@@ -1,0 +1,475 @@
+//! The task of a reader: fetches one after another, within the budget, and what becomes of their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_protocol::messages::FetchRequest;
+use tidegate_model::{Chunk, Compression, Isolation, Lease, OffsetRange, RecordBatch, TopicPartition};
+use tidegate_wire::{BatchError, RawBatch};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::ReaderOptions;
+use super::demand::Demand;
+use super::error::ReadError;
+use super::request::{self, Ask, Fetched};
+use super::walk::{self, Delivery, Standstill, Unreadable, Walk};
+use crate::budget::{Held, Registration};
+use crate::cluster::{Cluster, LeaderError, MetadataError};
+use crate::conn::Connection;
+use crate::error::{KafkaCode, RequestError, RequestFailure, code};
+use crate::offsets::OffsetQuery;
+use crate::retry::Retry;
+
+/// A chunk is handed on when its records reach so many bytes, or when the fetch it came with is used up.
+const CHUNK_BYTES: usize = 512 << 10;
+
+/// Batches larger than this are checked and decompressed on a thread that may block.
+const INLINE_BYTES: usize = 32 << 10;
+
+/// What a response may hold besides record batches.
+const RESPONSE_OVERHEAD: usize = 64 << 10;
+
+/// The first pause after a fetch that came back empty at once.
+const EMPTY_PAUSE: Duration = Duration::from_millis(5);
+
+/// See the [module](self).
+pub(super) struct Task {
+    cluster: Cluster,
+    topic_partition: TopicPartition,
+    position: i64,
+    end: i64,
+    options: ReaderOptions,
+    chunks: mpsc::Sender<Result<Chunk, ReadError>>,
+    demand: Arc<Demand>,
+    _registration: Registration,
+
+    leader: Option<Lead>,
+    retry: Retry,
+    /// Who led the partition up to then is not trusted.
+    stale: Option<Instant>,
+    /// The size of a batch that did not fit a fetch, or 0.
+    grown: usize,
+    /// When the broker wants to be asked again at the earliest.
+    not_before: Instant,
+    /// Fetches without progress, since the last with.
+    standing: Standing,
+    /// Bytes that a compressed byte became, as last seen.
+    expansion: usize,
+}
+
+/// The connection to the leader.
+#[derive(Clone)]
+struct Lead {
+    connection: Connection,
+    epoch: i32,
+}
+
+#[derive(Default)]
+struct Standing {
+    fetches: u32,
+    time: Duration,
+}
+
+/// Why the task ends before the end of the slice.
+enum Stop {
+    /// Nobody wants the chunks.
+    Dropped,
+    Failed(Box<ReadError>),
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+/// Why a fetch brought nothing.
+enum Trouble {
+    UnknownPartition,
+    NoLeader,
+    Metadata(MetadataError),
+    Request(RequestError),
+    Refused(KafkaCode),
+}
+
+impl From<RequestError> for Trouble {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}
+
+/// What is gathered for the next chunk.
+#[derive(Default)]
+struct Gathered {
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    /// For records that were decompressed: the memory they take, whole batches counted where only a part is delivered.
+    opened: Option<Held>,
+    opened_bytes: usize,
+    /// For records that lie in the response.
+    frame: Option<Arc<Held>>,
+}
+
+impl Task {
+    pub(super) fn new(
+        cluster: Cluster,
+        topic_partition: TopicPartition,
+        range: OffsetRange,
+        options: ReaderOptions,
+        chunks: mpsc::Sender<Result<Chunk, ReadError>>,
+        demand: Arc<Demand>,
+    ) -> Self {
+        Self {
+            retry: Retry::new(cluster.config().retry),
+            cluster,
+            topic_partition,
+            position: range.start,
+            end: range.end,
+            _registration: options.budget.register(),
+            options,
+            chunks,
+            demand,
+            leader: None,
+            stale: None,
+            grown: 0,
+            not_before: Instant::now(),
+            standing: Standing::default(),
+            expansion: 4,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        if let Err(Stop::Failed(error)) = self.read().await {
+            self.demand.sending();
+            // The connection goes before the consumer looks at the error.
+            self.leader = None;
+            drop(self.chunks.send(Err(*error)).await);
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), Stop> {
+        if self.position < 0 {
+            let range = OffsetRange { start: self.position, end: self.end };
+            return Err(ReadError::NegativeOffset { topic_partition: self.topic_partition.clone(), range }.into());
+        }
+        while self.position < self.end {
+            tokio::time::sleep_until(self.not_before).await;
+            let bytes = request::bytes_to_ask(&self.options, self.options.budget.share(), self.grown, self.most());
+            let held = self.room(bytes).await;
+            let asked_at = Instant::now();
+            match self.fetch(bytes).await {
+                Ok(fetched) => {
+                    self.retry.reset();
+                    self.take(fetched, bytes, held, asked_at).await?;
+                }
+                Err(trouble) => {
+                    drop(held);
+                    self.recover(trouble).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The most that a fetch may ask for: the response has to be accepted.
+    fn most(&self) -> usize {
+        self.cluster.config().max_response_bytes.saturating_sub(RESPONSE_OVERHEAD)
+    }
+
+    /// Room in the budget. A consumer that waits with nothing left to take does not wait for other readers.
+    async fn room(&self, bytes: usize) -> Held {
+        tokio::select! {
+            biased;
+            held = self.options.budget.acquire(bytes) => held,
+            () = self.demand.urgent() => self.options.budget.force(bytes),
+        }
+    }
+
+    async fn fetch(&mut self, bytes: usize) -> Result<Fetched, Trouble> {
+        let Lead { connection, epoch } = self.lead().await?;
+        let version = connection.version::<FetchRequest>()?;
+        let ask = Ask {
+            offset: self.position,
+            bytes,
+            max_wait: self.options.fetch_max_wait,
+            isolation: self.options.isolation,
+            leader_epoch: epoch,
+        };
+        let built = request::build(version, &self.topic_partition, &ask);
+        let timeout = self.options.fetch_max_wait.saturating_add(self.cluster.config().request_timeout);
+        let response = connection.call(version, &built, timeout).await?;
+        let answer =
+            request::check(response, &self.topic_partition).map_err(|what| connection.garbage::<FetchRequest>(what))?;
+        if !answer.throttle.is_zero() {
+            tracing::debug!(partition = %self.topic_partition, throttle = ?answer.throttle, "the broker throttles");
+            self.not_before = Instant::now() + answer.throttle.min(self.options.stall_timeout);
+        }
+        answer.fetched.map_err(Trouble::Refused)
+    }
+
+    /// The connection to the leader, opened if there is none.
+    async fn lead(&mut self) -> Result<Lead, Trouble> {
+        self.leader.take_if(|lead| !lead.connection.is_usable());
+        if let Some(lead) = &self.leader {
+            return Ok(lead.clone());
+        }
+        let TopicPartition { topic, partition } = &self.topic_partition;
+        let found = self.cluster.leaders(topic, &[*partition], self.stale).await.map_err(Trouble::Metadata)?;
+        let leader = match found.into_iter().next() {
+            Some(Ok(leader)) => leader,
+            Some(Err(LeaderError::NoLeader)) => return Err(Trouble::NoLeader),
+            Some(Err(LeaderError::UnknownPartition)) | None => return Err(Trouble::UnknownPartition),
+        };
+        let connection = self.cluster.own_connection(&leader.address).await?;
+        Ok(self.leader.insert(Lead { connection, epoch: leader.epoch }).clone())
+    }
+
+    /// After trouble: nothing, when another attempt may do better.
+    async fn recover(&mut self, trouble: Trouble) -> Result<(), Stop> {
+        let topic_partition = self.topic_partition.clone();
+        let here = || topic_partition.clone();
+        let offset = self.position;
+        let error = match trouble {
+            Trouble::Request(source) => match source.failure {
+                RequestFailure::TooLarge { bytes, limit } => {
+                    let bytes = bytes as u64;
+                    return Err(ReadError::BatchTooLarge { topic_partition: here(), offset, bytes, limit }.into());
+                }
+                _ if source.is_transient() => ReadError::Request { topic_partition: here(), source },
+                _ => return Err(ReadError::Request { topic_partition: here(), source }.into()),
+            },
+            Trouble::Metadata(error) => return Err(ReadError::Metadata(error).into()),
+            Trouble::UnknownPartition => return Err(ReadError::UnknownPartition { topic_partition: here() }.into()),
+            Trouble::NoLeader => ReadError::NoLeader { topic_partition: here() },
+            Trouble::Refused(KafkaCode(code::TOPIC_AUTHORIZATION_FAILED)) => {
+                return Err(ReadError::NotAuthorized { topic: self.topic_partition.topic.clone() }.into());
+            }
+            Trouble::Refused(code @ KafkaCode(code::OFFSET_OUT_OF_RANGE)) => {
+                self.compare_with_log().await?;
+                ReadError::Refused { topic_partition: here(), offset, code }
+            }
+            Trouble::Refused(code) => {
+                let error = ReadError::Refused { topic_partition: here(), offset, code };
+                if !code::concerns_leader(code.0) && code.0 != code::UNKNOWN_SERVER_ERROR {
+                    return Err(error.into());
+                }
+                error
+            }
+        };
+        tracing::debug!(%error, "the fetch is tried again");
+        self.leader = None;
+        self.stale = Some(Instant::now());
+        if self.retry.pause().await { Ok(()) } else { Err(error.into()) }
+    }
+
+    /// After OFFSET_OUT_OF_RANGE, which does not tell the log's bounds. Nothing, when the position lies inside them: the
+    /// broker that answered may have just begun to lead and not know its high watermark yet.
+    async fn compare_with_log(&self) -> Result<(), Stop> {
+        let TopicPartition { topic, partition } = &self.topic_partition;
+        let queries = [(*partition, OffsetQuery::Earliest), (*partition, OffsetQuery::Latest)];
+        let bounds = self.cluster.list_offsets(topic, &queries, Isolation::ReadUncommitted).await;
+        let here = || self.topic_partition.clone();
+        let requested = self.position;
+        let bounds = bounds.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
+        let mut bounds = bounds.iter().filter_map(|answer| answer.found.map(|found| found.offset));
+        let (Some(log_start_offset), Some(high_watermark)) = (bounds.next(), bounds.next()) else { return Ok(()) };
+        if (log_start_offset..=high_watermark).contains(&requested) {
+            return Ok(());
+        }
+        Err(ReadError::OffsetOutOfRange { topic_partition: here(), requested, log_start_offset, high_watermark }.into())
+    }
+
+    /// Hands on what a fetch brought.
+    async fn take(
+        &mut self,
+        fetched: Fetched,
+        asked_bytes: usize,
+        mut held: Held,
+        asked_at: Instant,
+    ) -> Result<(), Stop> {
+        let Fetched { high_watermark, last_stable_offset, log_start_offset, aborted, records } = fetched;
+        let took = asked_at.elapsed();
+        let begin = self.position;
+        if let Some(log_start_offset) = log_start_offset.filter(|log_start| *log_start > begin)
+            && walk::first_offset_from(&records, begin).is_none_or(|first| first > begin)
+        {
+            // The broker read at the position and found a gap there. It moved the log's start over the position meanwhile, so
+            // nobody can say that the gap was compaction.
+            let topic_partition = self.topic_partition.clone();
+            let requested = begin;
+            return Err(
+                ReadError::OffsetOutOfRange { topic_partition, requested, log_start_offset, high_watermark }.into()
+            );
+        }
+        held.resize(records.len());
+        let frame = Arc::new(held);
+        let range = OffsetRange::new(begin, self.end);
+        let mut walk = Walk::new(records, range, self.options.isolation, aborted);
+        let mut gathered = Gathered::default();
+        let limits = self.options.batch_limits;
+        loop {
+            let delivery = match walk.next(&limits) {
+                None => break,
+                Some(Ok(delivery)) => delivery,
+                Some(Err(unreadable)) => {
+                    self.hand_on(&mut gathered, walk.position()).await?;
+                    return Err(self.unreadable(unreadable).into());
+                }
+            };
+            let before = delivery.range.start;
+            if is_compressed(&delivery.raw) {
+                self.make_room(&mut gathered, before, delivery.raw.bytes().len()).await?;
+            } else {
+                gathered.frame.get_or_insert_with(|| Arc::clone(&frame));
+            }
+            if let Err(error) = self.open(delivery, &mut gathered).await? {
+                self.hand_on(&mut gathered, before).await?;
+                return Err(self.unreadable(Unreadable::Batch(error)).into());
+            }
+            if gathered.bytes >= CHUNK_BYTES {
+                self.hand_on(&mut gathered, walk.position()).await?;
+            }
+        }
+        self.hand_on(&mut gathered, walk.position()).await?;
+        if self.position > begin {
+            self.grown = 0;
+            self.standing = Standing::default();
+            return Ok(());
+        }
+        match walk.standstill() {
+            Standstill::Empty => self.stand(took, last_stable_offset, high_watermark),
+            Standstill::Cut(size) => self.grow(asked_bytes, size),
+            Standstill::Behind => {
+                let what = "it holds only batches from before the offset that was asked for";
+                let source = RequestError {
+                    broker: self.leader.as_ref().map_or_else(String::new, |lead| lead.connection.address().to_owned()),
+                    request: "Fetch",
+                    failure: RequestFailure::Garbage { what: what.to_owned() },
+                };
+                Err(ReadError::Request { topic_partition: self.topic_partition.clone(), source }.into())
+            }
+        }
+    }
+
+    /// Room for the records of a compressed batch, as far as they can be guessed. What is gathered goes out before the task
+    /// waits: the consumer may free room with it.
+    async fn make_room(&mut self, gathered: &mut Gathered, before: i64, compressed: usize) -> Result<(), Stop> {
+        let expected = compressed.saturating_mul(self.expansion).min(self.options.batch_limits.max_decompressed_bytes);
+        let held = match self.options.budget.try_acquire(expected) {
+            Some(held) => held,
+            None => {
+                self.hand_on(gathered, before).await?;
+                self.room(expected).await
+            }
+        };
+        match &mut gathered.opened {
+            Some(opened) => opened.absorb(held),
+            opened => *opened = Some(held),
+        }
+        Ok(())
+    }
+
+    /// Checks, decompresses and trims a batch, and adds it to what is gathered. The outer error: the runtime is shutting
+    /// down.
+    async fn open(&mut self, delivery: Delivery, gathered: &mut Gathered) -> Result<Result<(), BatchError>, Stop> {
+        let limits = self.options.batch_limits;
+        let is_compressed = is_compressed(&delivery.raw);
+        let stored = delivery.raw.bytes().len();
+        let open = move |Delivery { raw, range }: Delivery| {
+            let whole = raw.open(&limits)?;
+            let bytes = whole.body().len();
+            Ok((walk::trim(whole, range), bytes))
+        };
+        let opened = if is_compressed && stored > INLINE_BYTES {
+            tokio::task::spawn_blocking(move || open(delivery)).await.map_err(|_| Stop::Dropped)?
+        } else {
+            // A CRC runs at gigabytes a second: it is enough to let others run between batches.
+            tokio::task::consume_budget().await;
+            open(delivery)
+        };
+        let (batch, bytes) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return Ok(Err(error)),
+        };
+        if is_compressed {
+            self.expansion = (bytes / stored.max(1)).saturating_add(1);
+            gathered.opened_bytes += bytes;
+            if let Some(opened) = &mut gathered.opened {
+                // In place of the guess.
+                opened.resize(gathered.opened_bytes);
+            }
+        }
+        if batch.header().record_count > 0 {
+            gathered.bytes += bytes;
+            gathered.batches.push(batch);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Sends what is gathered, with the position behind it. Nothing, when that did not move.
+    async fn hand_on(&mut self, gathered: &mut Gathered, position: i64) -> Result<(), Stop> {
+        let Gathered { batches, opened, frame, .. } = std::mem::take(gathered);
+        if position <= self.position {
+            return Ok(());
+        }
+        let lease = (opened.is_some() || frame.is_some()).then(|| Lease::new((opened, frame)));
+        let chunk = Chunk { topic_partition: self.topic_partition.clone(), batches, next_offset: position, lease };
+        self.demand.sending();
+        self.chunks.send(Ok(chunk)).await.map_err(|_| Stop::Dropped)?;
+        self.position = position;
+        Ok(())
+    }
+
+    /// A fetch came back empty. Below the end that is never the end: the broker may throttle without saying so, or a
+    /// transaction may be open.
+    fn stand(&mut self, took: Duration, last_stable_offset: i64, high_watermark: i64) -> Result<(), Stop> {
+        let throttled = self.not_before.saturating_duration_since(Instant::now());
+        // A broker that does not use its time to wait is not asked again and again.
+        let unused = self.options.fetch_max_wait.saturating_sub(took);
+        let pause = EMPTY_PAUSE.saturating_mul(1 << self.standing.fetches.min(16)).min(unused).max(throttled);
+        self.standing.fetches = self.standing.fetches.saturating_add(1);
+        self.standing.time = self.standing.time.saturating_add(took).saturating_add(pause);
+        if self.standing.time >= self.options.stall_timeout {
+            return Err(ReadError::Stalled {
+                topic_partition: self.topic_partition.clone(),
+                offset: self.position,
+                waited: self.standing.time,
+                last_stable_offset,
+                high_watermark,
+            }
+            .into());
+        }
+        self.not_before = Instant::now() + pause;
+        Ok(())
+    }
+
+    /// A fetch brought the beginning of a batch alone, as brokers older than KIP-74 do: the next one asks for all of it.
+    fn grow(&mut self, asked: usize, size: Option<usize>) -> Result<(), Stop> {
+        let needed = size.unwrap_or(0).max(asked.saturating_mul(2));
+        let most = self.most();
+        if asked >= most || size.is_some_and(|size| size > most) {
+            return Err(ReadError::BatchTooLarge {
+                topic_partition: self.topic_partition.clone(),
+                offset: self.position,
+                bytes: size.unwrap_or(asked) as u64,
+                limit: most,
+            }
+            .into());
+        }
+        self.grown = needed.min(most);
+        Ok(())
+    }
+
+    fn unreadable(&self, unreadable: Unreadable) -> ReadError {
+        let topic_partition = self.topic_partition.clone();
+        match unreadable {
+            Unreadable::Batch(source) => ReadError::Batch { topic_partition, source },
+            Unreadable::Marker(source) => ReadError::Marker { topic_partition, source },
+        }
+    }
+}
+
+fn is_compressed(raw: &RawBatch) -> bool {
+    raw.header().attributes.compression() != Ok(Compression::None)
+}

@@ -1,0 +1,411 @@
+//! From the record set of one fetch to the batches to deliver, and the position behind each. Pure.
+
+use bytes::Bytes;
+use tidegate_model::{Isolation, OffsetRange, RecordBatch, read_varint};
+use tidegate_wire::{
+    BatchError, BatchLimits, BatchSplitter, ControlRecord, ControlRecordError, MarkerKind, RawBatch, split_batches,
+};
+
+use super::aborted::{Aborted, AbortedTransactions};
+
+/// Walks over the batches of one fetch response.
+///
+/// The position moves over everything, also over what is not delivered: markers, aborted transactions, emptied batches and
+/// the gaps that compaction left. It never moves backwards and never beyond the end of the range.
+#[derive(Debug)]
+pub(super) struct Walk {
+    batches: BatchSplitter,
+    is_empty: bool,
+    range: OffsetRange,
+    /// `None`: all batches are delivered, aborted or not.
+    aborted: Option<AbortedTransactions>,
+}
+
+/// A batch to deliver.
+#[derive(Clone, Debug)]
+pub(super) struct Delivery {
+    pub(super) raw: RawBatch,
+    /// The offsets of it that are asked for and were not delivered before.
+    pub(super) range: OffsetRange,
+}
+
+/// The walk came upon something that cannot be read. The position stands before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    Batch(BatchError),
+    /// A control record that does not tell whether it ends an aborted transaction.
+    Marker(ControlRecordError),
+}
+
+/// How a walk that did not move the position ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standstill {
+    /// There was nothing.
+    Empty,
+    /// There was the beginning of a batch; its whole size, if it can be told.
+    Cut(Option<usize>),
+    /// There were only batches from before the position.
+    Behind,
+}
+
+impl Walk {
+    /// The record set was fetched at `range.start`.
+    pub(super) fn new(records: Bytes, range: OffsetRange, isolation: Isolation, aborted: Vec<Aborted>) -> Self {
+        let aborted = match isolation {
+            Isolation::ReadCommitted => Some(AbortedTransactions::new(aborted)),
+            Isolation::ReadUncommitted => None,
+        };
+        Self { is_empty: records.is_empty(), batches: split_batches(records), range, aborted }
+    }
+
+    /// The position: all offsets before it have been considered, those of the last delivery included.
+    pub(super) fn position(&self) -> i64 {
+        self.range.start
+    }
+
+    /// The next batch to deliver; `None` at the end of the record set or of the range.
+    pub(super) fn next(&mut self, limits: &BatchLimits) -> Option<Result<Delivery, Unreadable>> {
+        while !self.range.is_empty() {
+            let raw = match self.batches.next()? {
+                Ok(raw) => raw,
+                Err(error) if error.at().next_offset().is_some_and(|next| next <= self.range.start) => continue,
+                Err(error) if error.at().base_offset >= self.range.end => {
+                    self.range.start = self.range.end;
+                    return None;
+                }
+                Err(error) => return Some(Err(Unreadable::Batch(error))),
+            };
+            let header = *raw.header();
+            if header.next_offset() <= self.range.start {
+                continue;
+            }
+            if header.base_offset >= self.range.end {
+                // Everything from the position to the end is gone: compaction.
+                self.range.start = self.range.end;
+                return None;
+            }
+            let counts = match self.counts(&raw, limits) {
+                Ok(counts) => counts,
+                Err(unreadable) => return Some(Err(unreadable)),
+            };
+            let range = OffsetRange::new(self.range.start, header.next_offset().min(self.range.end));
+            self.range.start = range.end;
+            if counts {
+                return Some(Ok(Delivery { raw, range }));
+            }
+        }
+        None
+    }
+
+    /// Whether the batch has records that the reader wants.
+    fn counts(&mut self, raw: &RawBatch, limits: &BatchLimits) -> Result<bool, Unreadable> {
+        let header = raw.header();
+        let attributes = header.attributes;
+        if let Some(aborted) = &mut self.aborted {
+            aborted.advance(header.last_offset());
+            if attributes.is_transactional() && aborted.contains(header.producer_id) {
+                if attributes.is_control() && ends_aborted(raw, limits)? {
+                    aborted.end(header.producer_id);
+                }
+                return Ok(false);
+            }
+        }
+        Ok(!attributes.is_control() && header.record_count > 0)
+    }
+
+    /// How the walk ended, for one that did not move the position.
+    pub(super) fn standstill(&self) -> Standstill {
+        match self.batches.leftover() {
+            _ if self.is_empty => Standstill::Empty,
+            Some(leftover) => Standstill::Cut(leftover.batch_bytes),
+            None => Standstill::Behind,
+        }
+    }
+}
+
+fn ends_aborted(raw: &RawBatch, limits: &BatchLimits) -> Result<bool, Unreadable> {
+    let batch = raw.open(limits).map_err(Unreadable::Batch)?;
+    for record in batch.records() {
+        let record = record.map_err(|error| Unreadable::Batch(BatchError::record(batch.header(), error)))?;
+        let control = ControlRecord::parse(&record).map_err(Unreadable::Marker)?;
+        if matches!(control, ControlRecord::EndTransaction { kind: MarkerKind::Abort, .. }) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The base offset of the first batch that holds offsets from `position` on.
+pub(super) fn first_offset_from(records: &Bytes, position: i64) -> Option<i64> {
+    let spans = split_batches(records.clone()).map(|batch| match batch {
+        Ok(raw) => (raw.header().base_offset, Some(raw.header().next_offset())),
+        Err(error) => (error.at().base_offset, error.at().next_offset()),
+    });
+    spans.filter(|(_, next)| next.is_none_or(|next| next > position)).map(|(base, _)| base).next()
+}
+
+/// The batch with only the records of `range`, without copying. A broker answers with whole batches, so the first may begin
+/// before the position and the last may end behind the slice.
+///
+/// A batch with a record that cannot be read stays whole: whoever reads it meets the error.
+pub(super) fn trim(batch: RecordBatch, range: OffsetRange) -> RecordBatch {
+    let header = *batch.header();
+    if range.start <= header.base_offset && header.next_offset() <= range.end {
+        return batch;
+    }
+    let body = batch.body();
+    let mut rest: &[u8] = body;
+    let (mut begin, mut end, mut kept) = (None, body.len(), 0);
+    for record in batch.records() {
+        let at = body.len() - rest.len();
+        let Ok(record) = record else { return batch };
+        if record.offset >= range.end {
+            end = at;
+            break;
+        }
+        if record.offset >= range.start {
+            begin.get_or_insert(at);
+            kept += 1;
+        }
+        let Ok(length) = read_varint(&mut rest).map(|length| usize::try_from(length).unwrap_or(usize::MAX)) else {
+            return batch;
+        };
+        let Some(after) = rest.get(length..) else { return batch };
+        rest = after;
+    }
+    let body = body.slice(begin.unwrap_or(end)..end);
+    RecordBatch::new(tidegate_model::BatchHeader { record_count: kept, ..header }, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use proptest::prelude::*;
+    use tidegate_model::Compression;
+    use tidegate_wire::{BatchOptions, BatchWriter, Marker, write_marker};
+
+    use super::*;
+
+    const LIMITS: BatchLimits = BatchLimits { max_decompressed_bytes: 1 << 20, check_crcs: true };
+
+    fn batch(base_offset: i64, count: i64, options: BatchOptions) -> Bytes {
+        let mut writer = BatchWriter::new(BatchOptions { base_offset, ..options });
+        for offset in base_offset..base_offset + count {
+            writer.push(1_000 + offset, None, Some(offset.to_string().as_bytes()), []).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    fn plain(base_offset: i64, count: i64) -> Bytes {
+        batch(base_offset, count, BatchOptions::default())
+    }
+
+    fn transactional(producer_id: i64, base_offset: i64, count: i64) -> Bytes {
+        batch(
+            base_offset,
+            count,
+            BatchOptions {
+                producer_id,
+                producer_epoch: 0,
+                base_sequence: 0,
+                transactional: true,
+                ..BatchOptions::default()
+            },
+        )
+    }
+
+    fn marker(producer_id: i64, offset: i64, kind: MarkerKind) -> Bytes {
+        let marker = Marker {
+            kind,
+            offset,
+            leader_epoch: 0,
+            timestamp_ms: 5,
+            producer_id,
+            producer_epoch: 0,
+            coordinator_epoch: 0,
+        };
+        write_marker(&marker).unwrap()
+    }
+
+    fn set(batches: &[Bytes]) -> Bytes {
+        let mut set = BytesMut::new();
+        batches.iter().for_each(|batch| set.extend_from_slice(batch));
+        set.freeze()
+    }
+
+    fn offsets(batch: &RecordBatch) -> Vec<i64> {
+        batch.records().map(|record| record.unwrap().offset).collect()
+    }
+
+    /// The offsets delivered, and the walk afterwards.
+    fn walk(records: Bytes, range: (i64, i64), isolation: Isolation, aborted: &[(i64, i64)]) -> (Vec<i64>, Walk) {
+        let aborted = aborted
+            .iter()
+            .map(|(producer_id, first_offset)| Aborted { producer_id: *producer_id, first_offset: *first_offset });
+        let mut walk = Walk::new(records, OffsetRange::new(range.0, range.1), isolation, aborted.collect());
+        let mut delivered = Vec::new();
+        while let Some(delivery) = walk.next(&LIMITS) {
+            let Delivery { raw, range } = delivery.unwrap();
+            delivered.extend(offsets(&trim(raw.open(&LIMITS).unwrap(), range)));
+        }
+        (delivered, walk)
+    }
+
+    #[test]
+    fn markers_move_the_position_and_are_not_delivered() {
+        let records = set(&[transactional(7, 0, 2), marker(7, 2, MarkerKind::Commit)]);
+        let (delivered, walk) = walk(records, (0, 3), Isolation::ReadCommitted, &[]);
+        assert_eq!((delivered, walk.position()), (vec![0, 1], 3));
+    }
+
+    #[test]
+    fn aborted_transactions_are_left_out_and_their_neighbours_are_not() {
+        let records = set(&[
+            transactional(7, 8, 2),
+            transactional(7, 10, 2),
+            transactional(9, 12, 1),
+            plain(13, 1),
+            marker(7, 14, MarkerKind::Abort),
+            transactional(7, 15, 1),
+            marker(7, 16, MarkerKind::Commit),
+            marker(9, 17, MarkerKind::Commit),
+        ]);
+        let (delivered, end) = walk(records.clone(), (8, 18), Isolation::ReadCommitted, &[(7, 10)]);
+        assert_eq!((delivered, end.position()), (vec![8, 9, 12, 13, 15], 18));
+        let (all, _) = walk(records, (8, 18), Isolation::ReadUncommitted, &[(7, 10)]);
+        assert_eq!(all, [8, 9, 10, 11, 12, 13, 15]);
+    }
+
+    #[test]
+    fn both_edges_are_trimmed_and_the_position_ends_at_the_end() {
+        for compression in [Compression::None, Compression::Zstd] {
+            let records = set(&[
+                batch(0, 10, BatchOptions { compression, ..BatchOptions::default() }),
+                batch(10, 10, BatchOptions { compression, ..BatchOptions::default() }),
+            ]);
+            let (delivered, walk) = walk(records, (7, 13), Isolation::ReadCommitted, &[]);
+            assert_eq!((delivered, walk.position()), (vec![7, 8, 9, 10, 11, 12], 13));
+        }
+    }
+
+    #[test]
+    fn gaps_move_the_position_also_over_the_end() {
+        let (delivered, end) = walk(set(&[plain(4, 1), plain(9, 1)]), (2, 8), Isolation::ReadCommitted, &[]);
+        assert_eq!((delivered, end.position()), (vec![4], 8));
+        let (delivered, end) = walk(plain(90, 3), (2, 8), Isolation::ReadCommitted, &[]);
+        assert_eq!((delivered, end.position()), (vec![], 8));
+    }
+
+    #[test]
+    fn an_emptied_batch_moves_the_position() {
+        let mut writer = BatchWriter::new(BatchOptions { base_offset: 5, ..BatchOptions::default() });
+        writer.skip(4).unwrap();
+        let emptied = writer.finish().unwrap();
+        let (delivered, walk) = walk(emptied, (5, 9), Isolation::ReadCommitted, &[]);
+        assert_eq!((delivered, walk.position()), (vec![], 9));
+    }
+
+    #[test]
+    fn a_cut_batch_tells_its_size_and_leaves_the_position() {
+        let whole = plain(0, 50);
+        for (bytes, size) in [(5, None), (40, Some(whole.len())), (whole.len() - 1, Some(whole.len()))] {
+            let (delivered, end) = walk(whole.slice(..bytes), (0, 50), Isolation::ReadCommitted, &[]);
+            assert_eq!((delivered, end.position(), end.standstill()), (vec![], 0, Standstill::Cut(size)));
+        }
+        let (_, end) = walk(Bytes::new(), (0, 50), Isolation::ReadCommitted, &[]);
+        assert_eq!(end.standstill(), Standstill::Empty);
+        let (_, end) = walk(whole, (50, 60), Isolation::ReadCommitted, &[]);
+        assert_eq!((end.position(), end.standstill()), (50, Standstill::Behind));
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_read_stops_the_walk_before_it_unless_it_is_outside() {
+        let mut bad = BytesMut::from(&plain(5, 2)[..]);
+        bad[16] = 1;
+        let records = set(&[plain(0, 5), bad.freeze(), plain(7, 1)]);
+        let read = |range: (i64, i64)| {
+            let mut walk =
+                Walk::new(records.clone(), OffsetRange::new(range.0, range.1), Isolation::ReadCommitted, vec![]);
+            let mut results = Vec::new();
+            while let Some(result) = walk.next(&LIMITS) {
+                let failed = result.is_err();
+                results.push(result.map(|delivery| delivery.raw.header().base_offset));
+                if failed {
+                    break;
+                }
+            }
+            (results, walk.position())
+        };
+        let (results, position) = read((0, 8));
+        assert_eq!(results.len(), 2);
+        assert!(matches!(&results[1], Err(Unreadable::Batch(error)) if error.at().base_offset == 5), "{results:?}");
+        assert_eq!(position, 5);
+        assert_eq!(read((0, 5)), (vec![Ok(0)], 5));
+        assert_eq!(read((7, 8)), (vec![Ok(7)], 8));
+    }
+
+    #[test]
+    fn the_first_offset_tells_a_gap_at_the_position() {
+        let records = set(&[plain(3, 2), plain(9, 2)]);
+        assert_eq!(first_offset_from(&records, 4), Some(3));
+        assert_eq!(first_offset_from(&records, 5), Some(9));
+        assert_eq!(first_offset_from(&records, 11), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_of_a_log_into_fetches_delivers_each_offset_of_the_range_once(
+            sizes in prop::collection::vec((1_i64..6, 0_i64..4), 1..12),
+            start in 0_i64..20,
+            length in 0_i64..60,
+            fetches in prop::collection::vec(1_usize..4, 1..12),
+        ) {
+            let mut log = Vec::new();
+            let mut expected = Vec::new();
+            let mut next = 0;
+            for (count, gap) in sizes {
+                log.push((next, plain(next, count)));
+                expected.extend(next..next + count);
+                next += count + gap;
+            }
+            let range = OffsetRange::new(start, start + length);
+            expected.retain(|offset| range.contains(*offset));
+            let mut position = range.start;
+            let mut delivered = Vec::new();
+            for batches in fetches.into_iter().cycle() {
+                let ahead = log.iter().filter(|(base, batch)| {
+                    let count = split_batches(batch.clone()).next().unwrap().unwrap().header().next_offset();
+                    *base >= position || count > position
+                });
+                let answer: Vec<_> = ahead.take(batches).map(|(_, batch)| batch.clone()).collect();
+                if position >= range.end || answer.is_empty() {
+                    break;
+                }
+                let (some, end) = walk(set(&answer), (position, range.end), Isolation::ReadCommitted, &[]);
+                delivered.extend(some);
+                prop_assert!(end.position() > position);
+                position = end.position();
+            }
+            prop_assert_eq!(delivered, expected);
+        }
+
+        #[test]
+        fn hostile_record_sets_neither_panic_nor_move_the_position_backwards(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..400),
+            magic in prop::bool::ANY,
+        ) {
+            if magic && bytes.len() > 16 {
+                bytes[16] = 2;
+                bytes[8..12].copy_from_slice(&[0, 0, 0, 100]);
+            }
+            let range = OffsetRange::new(10, 1 << 40);
+            let mut walk = Walk::new(bytes.into(), range, Isolation::ReadCommitted, vec![]);
+            while let Some(Ok(Delivery { raw, range })) = walk.next(&LIMITS) {
+                if let Ok(batch) = raw.open(&BatchLimits { check_crcs: false, ..LIMITS }) {
+                    let _ = trim(batch, range).records().count();
+                }
+            }
+            prop_assert!((range.start..=range.end).contains(&walk.position()));
+        }
+    }
+}

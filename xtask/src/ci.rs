@@ -13,7 +13,7 @@ use crate::{fuzz, test};
 pub(crate) struct CiArguments {
     /// How long each fuzz target runs
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
-    fuzz_seconds: u64,
+    fuzz_seconds: u32,
 }
 
 /// The vendored crate keeps its authors' style.
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<ExitCode> {
         reports.push(report);
     };
 
-    run_step("tools", "java -version; mvn -version", &mut tools);
+    run_step("tools", "java --version; mvn --version; c++ --version", &mut tools);
     run_step("lock file", "cargo metadata --locked --format-version 1", &mut || {
         cargo::output(&mut cargo(&["metadata", "--locked", "--format-version", "1"])).map(drop)
     });
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &CiArguments) -> Result<ExitCode> {
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         cargo::run(doc.args(NOT_OURS).env("RUSTDOCFLAGS", "-Dwarnings"))
     });
-    run_step("fuzz", "cargo xtask fuzz", &mut || fuzz::fuzz(arguments.fuzz_seconds));
+    run_step("fuzz", "cargo xtask fuzz", &mut || fuzz::fuzz(arguments.fuzz_seconds, &[]));
     let mut closing_line = None;
     run_step("tests", "CI=true cargo xtask test", &mut || {
         let summary = test::tests(&test::TestArguments::default(), &[("CI", "true")])?;
@@ -74,5 +74,6 @@ fn print(reports: &[StepReport]) {
 /// Without these, tests would have to be skipped after a quarter of an hour of building.
 fn tools() -> Result<()> {
     cargo::output(std::process::Command::new("java").arg("--version")).map(drop)?;
-    cargo::output(std::process::Command::new("mvn").args(["--batch-mode", "--version"])).map(drop)
+    cargo::output(std::process::Command::new("mvn").args(["--batch-mode", "--version"])).map(drop)?;
+    fuzz::cpp_compiler()
 }

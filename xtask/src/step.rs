@@ -8,22 +8,18 @@ use anyhow::{Result, anyhow};
 pub(crate) struct StepReport {
     pub(crate) name: &'static str,
     /// The command that runs this step and no other.
-    pub(crate) alone: &'static str,
+    pub(crate) alone: String,
     pub(crate) took: Duration,
     pub(crate) failed: bool,
 }
 
 /// Runs one step. A failure is printed at once, where its output is, and kept in the report.
-pub(crate) fn step<T>(
-    name: &'static str,
-    alone: &'static str,
-    work: impl FnOnce() -> Result<T>,
-) -> (StepReport, Option<T>) {
+pub(crate) fn step<T>(name: &'static str, alone: &str, work: impl FnOnce() -> Result<T>) -> (StepReport, Option<T>) {
     eprintln!("\n== {name}");
     let started = Instant::now();
     let outcome = work();
     let took = started.elapsed();
-    let report = StepReport { name, alone, took, failed: outcome.is_err() };
+    let report = StepReport { name, alone: alone.to_owned(), took, failed: outcome.is_err() };
     match outcome {
         Ok(value) => {
             eprintln!("== {name}: done in {}", seconds(took));
@@ -37,7 +33,7 @@ pub(crate) fn step<T>(
 }
 
 /// A step whose failure ends the task.
-pub(crate) fn required<T>(name: &'static str, alone: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn required<T>(name: &'static str, alone: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let (report, value) = step(name, alone, work);
     value.ok_or_else(|| anyhow!("the step `{}` failed", report.name))
 }
@@ -58,7 +54,7 @@ mod tests {
     fn a_failing_step_keeps_its_name_and_gives_no_value() {
         let (report, value) = step("lint", "cargo clippy", || -> Result<()> { Err(anyhow!("two warnings")) });
         assert!(report.failed && value.is_none());
-        assert_eq!((report.name, report.alone), ("lint", "cargo clippy"));
+        assert_eq!((report.name, report.alone.as_str()), ("lint", "cargo clippy"));
         let error = required("lint", "cargo clippy", || -> Result<()> { Err(anyhow!("two warnings")) }).unwrap_err();
         assert_eq!(error.to_string(), "the step `lint` failed");
     }

@@ -60,7 +60,8 @@ fn read(raw: &RawBatch) {
 
 /// What was read, written and read again, is the same, as far as a writer takes it.
 fn written_again(batch: &RecordBatch) {
-    let mut writer = BatchWriter::new(BatchOptions { base_offset: batch.header().base_offset, ..BatchOptions::default() });
+    let mut writer =
+        BatchWriter::new(BatchOptions { base_offset: batch.header().base_offset, ..BatchOptions::default() });
     let mut next = batch.header().base_offset;
     for record in batch.records().flatten() {
         let gap = record.offset.checked_sub(next).and_then(|gap| u32::try_from(gap).ok());
@@ -73,9 +74,13 @@ fn written_again(batch: &RecordBatch) {
     let Ok(bytes) = writer.finish() else { return };
     let raw = split_batches(bytes).next().expect("a batch").expect("a sound one");
     let again = raw.open(&BatchLimits::default()).expect("its own CRC");
+    assert_eq!(batch.records().flatten().count(), again.records().count());
     for (old, new) in batch.records().flatten().zip(again.records()) {
         let new = new.expect("a sound record");
-        assert_eq!((old.offset, old.timestamp_ms, old.key, old.value), (new.offset, new.timestamp_ms, new.key, new.value));
+        assert_eq!(
+            (old.offset, old.timestamp_ms, old.key, old.value),
+            (new.offset, new.timestamp_ms, new.key, new.value)
+        );
         assert!(old.headers.eq(new.headers));
     }
 }

@@ -208,7 +208,8 @@ fn every_flipped_byte_without_the_crc_gives_records_or_an_error() {
                 damaged[at] = value;
                 for batch in split_batches(damaged.into()).flatten() {
                     let Ok(batch) = batch.open(&limits) else { continue };
-                    let read = batch.records().map_while(Result::ok).map(|record| record.headers.count()).count();
+                    let headers = batch.records().map_while(Result::ok).map(|record| record.headers.count());
+                    let read = headers.fold(0, |read, _| read + 1);
                     let stated = usize::try_from(batch.header().record_count).unwrap();
                     assert!(read <= stated, "{}: byte {at} = {value}", codec.name());
                 }

@@ -14,24 +14,29 @@ const READ_BYTES: usize = 16 * 1024;
 
 pub(super) fn decompress(bytes: &[u8], cap: usize) -> Result<Vec<u8>, DecompressError> {
     let mut decoder = MultiGzDecoder::new(bytes);
+    // The output is `out[..filled]`; what follows is room that was cleared once. A read ends with its member, so clearing
+    // all the room for each would let a thousand small members behind a large one cost a thousand times its size.
     let mut out = Vec::new();
+    let mut filled = 0;
     loop {
-        let start = out.len();
-        // With the output at its cap, one more byte is too many; only the end may follow.
-        if start == cap {
-            return match decoder.read(&mut [0]).map_err(error)? {
-                0 => Ok(out),
-                _ => Err(DecompressError::TooLarge { codec: Gzip, cap }),
-            };
+        if filled == out.len() {
+            // With the output at its cap, one more byte is too many; only the end may follow.
+            if filled == cap {
+                return match decoder.read(&mut [0]).map_err(error)? {
+                    0 => Ok(out),
+                    _ => Err(DecompressError::TooLarge { codec: Gzip, cap }),
+                };
+            }
+            let room = READ_BYTES.max(filled).min(cap - filled);
+            reserve(&mut out, room, cap);
+            out.resize(filled + room, 0);
         }
-        let room = READ_BYTES.max(start).min(cap - start);
-        reserve(&mut out, room, cap);
-        out.resize(start + room, 0);
-        let read = decoder.read(&mut out[start..]).map_err(error)?;
-        out.truncate(start + read);
+        let read = decoder.read(&mut out[filled..]).map_err(error)?;
         if read == 0 {
+            out.truncate(filled);
             return Ok(out);
         }
+        filled += read;
     }
 }
 
@@ -58,6 +63,15 @@ mod tests {
         let mut packed = packed.write(Vec::new(), flate2::Compression::best());
         packed.write_all(b"hello").unwrap();
         assert_eq!(decompress(&packed.finish().unwrap(), 5).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn many_small_members_behind_a_large_one_are_one_output() {
+        let large = vec![7; 1 << 20];
+        let mut packed = compress(&large).unwrap();
+        packed.extend(compress(b"h").unwrap().repeat(2000));
+        let out = decompress(&packed, 2 << 20).unwrap();
+        assert_eq!(out, [&large[..], &[b'h'; 2000]].concat());
     }
 
     #[test]

@@ -282,6 +282,7 @@ fn read(error: &ReadError) -> Coded {
         ReadError::NoLeader { topic_partition } => Coded::from(Code::ClusterUnavailable).at(topic_partition),
         ReadError::NotAuthorized { topic } => Coded::from(Code::NotAuthorized).topic(topic),
         ReadError::Batch { topic_partition, source } => batch(source).at(topic_partition),
+        ReadError::Marker { topic_partition, source: _ } => Coded::from(Code::BatchUnreadable).at(topic_partition),
         ReadError::BatchTooLarge { topic_partition, offset, bytes, limit } => Coded::from(Code::BatchTooLarge)
             .at(topic_partition)
             .with("offset", offset)

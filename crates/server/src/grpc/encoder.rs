@@ -118,7 +118,7 @@ impl<M: Message> Encode for MessageEncoder<M> {
         open.len = len;
         if len >= self.limits.target {
             out.push(open.take(&mut self.open_bytes));
-        } else if self.open_bytes >= MAX_OPEN_TARGETS * self.limits.target
+        } else if self.open_bytes >= self.limits.target.saturating_mul(MAX_OPEN_TARGETS)
             && let Some(largest) = self.open.iter_mut().max_by_key(|open| open.len)
         {
             out.push(largest.take(&mut self.open_bytes));
@@ -153,9 +153,11 @@ impl<M: Message> Encode for MessageEncoder<M> {
 
 impl<M: Message> Open<M> {
     fn take(&mut self, open_bytes: &mut usize) -> EncodedReadRangeResponse {
+        let message = self.message.take();
+        debug_assert_eq!(message.encoded_len(), self.len, "the size was worked out before");
         *open_bytes -= self.len;
         self.len = 0;
-        self.message.take()
+        message
     }
 }
 

@@ -8,6 +8,8 @@ mod header;
 mod limits;
 mod rows;
 mod service;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use tidegate_api::v1::tidegate_server::TidegateServer;

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::error::StartError;
+
 /// When written records are forced to the disk.
 ///
 /// Under every policy a record is in the kernel's page cache before it is acknowledged: a killed process loses nothing
@@ -66,7 +68,38 @@ impl BrokerConfig {
             limits: BrokerLimits::default(),
         }
     }
+
+    /// Checks what can be checked before anything is opened.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        if !self.listen.ip().is_loopback() && !self.insecure {
+            return Err(StartError::NotLoopback { addr: self.listen });
+        }
+        let require = |holds: bool, setting: &'static str, reason: &str| {
+            if holds { Ok(()) } else { Err(StartError::Config { setting, reason: reason.to_owned() }) }
+        };
+        let limits = &self.limits;
+        require(self.default_partitions >= 1, "default_partitions", "it must be 1 or more")?;
+        require(!self.retention_interval.is_zero(), "retention_interval", "it must not be zero")?;
+        require(self.fsync != FsyncPolicy::Interval(Duration::ZERO), "fsync", "the interval must not be zero")?;
+        require(limits.max_connections >= 1, "limits.max_connections", "it must be 1 or more")?;
+        require(
+            limits.max_request_bytes >= LEAST_REQUEST_LIMIT,
+            "limits.max_request_bytes",
+            "it must be 1024 or more",
+        )?;
+        require(
+            limits.max_produce_bytes >= LEAST_REQUEST_LIMIT,
+            "limits.max_produce_bytes",
+            "it must be 1024 or more",
+        )?;
+        let largest = i32::MAX.unsigned_abs() as usize / 2;
+        require(limits.max_produce_bytes <= largest, "limits.max_produce_bytes", "it must be 1 GiB or less")?;
+        require(limits.max_fetch_bytes <= largest, "limits.max_fetch_bytes", "it must be 1 GiB or less")
+    }
 }
+
+/// Below it not even an ordinary request would pass.
+const LEAST_REQUEST_LIMIT: usize = 1024;
 
 /// The limits of a broker. Each bounds memory, files or time that a client could otherwise claim without end.
 #[derive(Clone, Debug)]

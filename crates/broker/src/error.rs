@@ -113,6 +113,12 @@ pub enum ShutdownError {
         /// Why.
         source: io::Error,
     },
+    /// Closing the files ended abnormally: a bug, or a runtime that is going down.
+    #[error("the shutdown was not carried out: {reason}")]
+    Abnormal {
+        /// What is known of it.
+        reason: String,
+    },
 }
 
 /// Why records were not deleted.

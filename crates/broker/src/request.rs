@@ -84,7 +84,7 @@ impl DecodedRequest {
 
 #[derive(Debug)]
 pub(crate) enum RequestBody {
-    ApiVersions(ApiVersionsRequest),
+    ApiVersions,
     CreateTopics(CreateTopicsRequest),
     DeleteRecords(DeleteRecordsRequest),
     DeleteTopics(DeleteTopicsRequest),
@@ -223,7 +223,11 @@ pub(crate) fn decode_with_limits(frame: Bytes, limits: &BrokerLimits) -> Result<
 
 fn decode_body(api: ApiKey, version: i16, buffer: &mut Metered) -> Result<RequestBody, Undecodable> {
     Ok(match api {
-        ApiKey::ApiVersions => RequestBody::ApiVersions(decode(buffer, version)?),
+        ApiKey::ApiVersions => {
+            // It says who the client is, and nothing that the answer depends on.
+            let _: ApiVersionsRequest = decode(buffer, version)?;
+            RequestBody::ApiVersions
+        }
         ApiKey::CreateTopics => RequestBody::CreateTopics(decode(buffer, version)?),
         ApiKey::DeleteRecords => RequestBody::DeleteRecords(decode(buffer, version)?),
         ApiKey::DeleteTopics => RequestBody::DeleteTopics(decode(buffer, version)?),

@@ -39,7 +39,7 @@ use uuid::Uuid;
 
 use crate::clock;
 use crate::config::FsyncPolicy;
-use crate::error::OpenError;
+use crate::error::{OpenError, ShutdownError};
 use log::Log;
 use meta::{Meta, TopicMeta};
 use recovery::RecoverySettings;
@@ -57,11 +57,11 @@ pub(crate) struct Storage {
     pool: Arc<FilePool>,
     cluster_id: String,
     /// Held by whoever changes the set of topics or reserves producer ids.
-    meta: Mutex<Meta>,
+    meta: Mutex<MetaState>,
     producer_ids: Mutex<std::ops::Range<i64>>,
     topics: RwLock<Topics>,
     /// The lock goes with the file.
-    _lock: File,
+    lock: Mutex<Option<File>>,
 }
 
 /// What a storage needs to know.
@@ -71,6 +71,19 @@ pub(crate) struct StorageSettings {
     pub(crate) open_segments: usize,
     pub(crate) producers_per_partition: usize,
     pub(crate) max_partitions: usize,
+}
+
+#[derive(Debug)]
+struct MetaState {
+    meta: Meta,
+    closed: bool,
+}
+
+impl MetaState {
+    /// The meta data, unless nothing may be written any more.
+    fn open(&mut self) -> io::Result<&mut Meta> {
+        if self.closed { Err(io::Error::other("the broker is shutting down")) } else { Ok(&mut self.meta) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -137,9 +150,9 @@ impl Storage {
             pool: Arc::new(FilePool::new(settings.open_segments)),
             cluster_id: meta.cluster_id.clone(),
             producer_ids: Mutex::new(0..0),
-            meta: Mutex::new(meta.clone()),
+            meta: Mutex::new(MetaState { meta: meta.clone(), closed: false }),
             topics: RwLock::default(),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         };
         storage.remove_orphans(&meta)?;
         for (name, topic) in meta.topics {
@@ -173,7 +186,7 @@ impl Storage {
 
     /// Whether a topic of this name and size could be created now.
     pub(crate) fn check_create(&self, name: &TopicName, partitions: i32) -> Result<(), CreateError> {
-        self.check_room(&self.meta.lock(), name, partitions)
+        self.check_room(&self.meta.lock().meta, name, partitions)
     }
 
     /// Creates a topic. It is on the disk when this returns.
@@ -183,14 +196,16 @@ impl Storage {
         partitions: i32,
         config: TopicConfig,
     ) -> Result<Arc<Topic>, CreateError> {
-        let mut meta = self.meta.lock();
-        self.check_room(&meta, name, partitions)?;
+        let mut state = self.meta.lock();
+        let path = Meta::path(&self.dir);
+        let io = |source| OpenError::Io { action: "write", path: path.clone(), source };
+        let meta = state.open().map_err(io)?;
+        self.check_room(meta, name, partitions)?;
         let topic_meta = TopicMeta { id: Uuid::new_v4(), partitions, config };
         let id = topic_meta.id;
         let created = self.open_topic(name.clone(), topic_meta.clone(), true).and_then(|topic| {
             meta.topics.insert(name.clone(), topic_meta);
-            let path = Meta::path(&self.dir);
-            meta.write(&self.dir).map_err(|source| OpenError::Io { action: "write", path, source })?;
+            meta.write(&self.dir).map_err(io)?;
             Ok(topic)
         });
         match created {
@@ -209,7 +224,8 @@ impl Storage {
 
     /// Deletes a topic with its records. Fetches that wait for it are woken.
     pub(crate) fn delete_topic(&self, name: &TopicName) -> Result<(), DeleteError> {
-        let mut meta = self.meta.lock();
+        let mut state = self.meta.lock();
+        let meta = state.open().map_err(DeleteError::Io)?;
         let removed = meta.topics.remove(name).ok_or(DeleteError::Unknown)?;
         if let Err(error) = meta.write(&self.dir) {
             meta.topics.insert(name.clone(), removed);
@@ -229,7 +245,8 @@ impl Storage {
     pub(crate) fn next_producer_id(&self) -> io::Result<i64> {
         let mut ids = self.producer_ids.lock();
         if ids.is_empty() {
-            let mut meta = self.meta.lock();
+            let mut state = self.meta.lock();
+            let meta = state.open()?;
             let first = meta.next_producer_id;
             let end = first.checked_add(PRODUCER_ID_BLOCK).ok_or_else(|| io::Error::other("no producer id is left"))?;
             meta.next_producer_id = end;
@@ -240,6 +257,30 @@ impl Storage {
             *ids = first..end;
         }
         ids.next().ok_or_else(|| io::Error::other("no producer id is left"))
+    }
+
+    /// Forces everything to the disk and lets go of the folder. Nothing is written any more afterwards.
+    pub(crate) fn close(&self) -> Result<(), ShutdownError> {
+        self.meta.lock().closed = true;
+        let mut result = Ok(());
+        for log in self.logs() {
+            if let Err(source) = log.close() {
+                let topic_partition = log.topic_partition().clone();
+                tracing::error!(%topic_partition, error = %source, "a log could not be closed");
+                result = result.and(Err(ShutdownError::Flush { topic_partition, source }));
+            }
+        }
+        *self.lock.lock() = None;
+        result
+    }
+
+    /// Writes nothing any more, and lets go of the folder as it is.
+    pub(crate) fn abandon(&self) {
+        self.meta.lock().closed = true;
+        for log in self.logs() {
+            log.abandon();
+        }
+        *self.lock.lock() = None;
     }
 
     fn check_room(&self, meta: &Meta, name: &TopicName, partitions: i32) -> Result<(), CreateError> {

@@ -79,6 +79,17 @@ pub(crate) struct Appended {
     pub(crate) log_start_offset: i64,
 }
 
+/// Why a log is not changed any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotOpen {
+    #[error("the topic was deleted")]
+    Deleted,
+    #[error("the broker is shutting down")]
+    Closed,
+    #[error("the log takes no more records since the disk refused some: {reason}")]
+    Failed { reason: String },
+}
+
 /// Why a batch was not appended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AppendError {
@@ -86,12 +97,8 @@ pub(crate) enum AppendError {
     Sequence(#[from] SequenceError),
     #[error("the partition's offsets are used up")]
     Offsets,
-    #[error("the topic was deleted")]
-    Deleted,
-    #[error("the broker is shutting down")]
-    Closed,
-    #[error("the log takes no more records since the disk refused some: {reason}")]
-    Failed { reason: String },
+    #[error(transparent)]
+    NotOpen(#[from] NotOpen),
     #[error("cannot write: {0}")]
     Io(#[from] io::Error),
 }
@@ -101,8 +108,8 @@ pub(crate) enum AppendError {
 pub(crate) enum MoveStartError {
     #[error("the offset is not between 0 and the high watermark {high_watermark}")]
     OutOfRange { high_watermark: i64 },
-    #[error("the topic was deleted")]
-    Deleted,
+    #[error(transparent)]
+    NotOpen(#[from] NotOpen),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -251,12 +258,34 @@ impl Log {
         }
         self.sync()?;
         let mut maintenance = self.maintenance.lock();
-        let Some(checkpoint) = self.current_checkpoint() else { return Ok(()) };
-        {
-            let writer = self.writer.lock();
-            writer.producers.write_snapshot(&self.folder, writer.view.high_watermark(), true)?;
+        let writer = self.writer.lock();
+        if writer.state != WriterState::Closed {
+            return Ok(());
         }
-        maintenance.write(&self.folder, checkpoint, true)
+        writer.producers.write_snapshot(&self.folder, writer.view.high_watermark(), true)?;
+        maintenance.write(&self.folder, writer.checkpoint(), true)
+    }
+
+    /// Writes nothing any more.
+    pub(crate) fn abandon(&self) {
+        let _maintenance = self.maintenance.lock();
+        let mut writer = self.writer.lock();
+        if writer.state != WriterState::Deleted {
+            writer.state = WriterState::Closed;
+        }
+    }
+
+    /// Whether there are records that were not forced to the disk.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        let writer = self.writer.lock();
+        writer.state == WriterState::Open && writer.synced < writer.view.high_watermark()
+    }
+
+    /// Whether the checkpoint file does not say what it should.
+    pub(crate) fn has_stale_checkpoint(&self) -> bool {
+        // Whoever holds the lock may be about to write it.
+        let Some(maintenance) = self.maintenance.try_lock() else { return true };
+        self.current_checkpoint().is_some_and(|checkpoint| maintenance.written != Some(checkpoint))
     }
 
     /// Takes no more records and wakes whoever waits for some. The folder can be removed when this returns.
@@ -273,8 +302,11 @@ impl Log {
     /// Deletes the records before `offset`. Answers the log start offset, which is the old one if that lies further.
     pub(crate) fn delete_before(&self, offset: i64) -> Result<i64, MoveStartError> {
         let mut maintenance = self.maintenance.lock();
-        let Some(mut checkpoint) = self.current_checkpoint() else { return Err(MoveStartError::Deleted) };
-        let view = self.view();
+        let (mut checkpoint, view) = {
+            let writer = self.writer.lock();
+            writer.check_open()?;
+            (writer.checkpoint(), self.view())
+        };
         if offset < 0 || offset > view.high_watermark() {
             return Err(MoveStartError::OutOfRange { high_watermark: view.high_watermark() });
         }
@@ -287,9 +319,7 @@ impl Log {
         maintenance.write(&self.folder, checkpoint, true)?;
         let removed = {
             let mut writer = self.writer.lock();
-            if writer.state == WriterState::Deleted {
-                return Err(MoveStartError::Deleted);
-            }
+            writer.check_open()?;
             writer.view.log_start_offset = offset;
             let whole = writer.view.stretches().take_while(|stretch| stretch.extent.next_offset <= offset).count();
             let removed = writer.drop_oldest(self, whole)?;
@@ -353,10 +383,11 @@ impl Log {
         results.into_iter().collect()
     }
 
+    /// What the checkpoint file should say; `None` when it is left as it is.
     fn current_checkpoint(&self) -> Option<Checkpoint> {
         let writer = self.writer.lock();
-        let deleted = writer.state == WriterState::Deleted;
-        (!deleted).then_some(Checkpoint { log_start_offset: writer.view.log_start_offset, synced: writer.synced })
+        // A failed log says nothing new: what it holds is found out by the next start.
+        (writer.state == WriterState::Open).then(|| writer.checkpoint())
     }
 
     fn publish(&self, writer: &MutexGuard<'_, Writer>, appended_bytes: u64) {
@@ -379,13 +410,17 @@ impl Maintenance {
 }
 
 impl Writer {
-    fn check_open(&self) -> Result<(), AppendError> {
+    fn check_open(&self) -> Result<(), NotOpen> {
         match &self.state {
             WriterState::Open => Ok(()),
-            WriterState::Failed(reason) => Err(AppendError::Failed { reason: reason.clone() }),
-            WriterState::Closed => Err(AppendError::Closed),
-            WriterState::Deleted => Err(AppendError::Deleted),
+            WriterState::Failed(reason) => Err(NotOpen::Failed { reason: reason.clone() }),
+            WriterState::Closed => Err(NotOpen::Closed),
+            WriterState::Deleted => Err(NotOpen::Deleted),
         }
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { log_start_offset: self.view.log_start_offset, synced: self.synced }
     }
 
     fn fail(&mut self, topic_partition: &TopicPartition, error: &io::Error) {

@@ -5,15 +5,19 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::index::Index;
-use super::segment::{FilePool, SegmentFiles, Stretch};
+use super::segment::{FilePool, Segment, Stretch};
 use super::view::View;
 
 /// Whole batches that lie one behind another in one segment.
+///
+/// It names the segment and does not hold its files open: a fetch may find thousands of spans before it reads one. Reading
+/// fails with `NotFound` when the retention has removed the segment meanwhile.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
-    files: Arc<SegmentFiles>,
+    segment: Arc<Segment>,
     position: u64,
     bytes: usize,
+    reaches_end: bool,
 }
 
 impl Span {
@@ -22,9 +26,14 @@ impl Span {
         self.bytes
     }
 
+    /// Whether nothing follows it in the view.
+    pub(crate) fn reaches_end(&self) -> bool {
+        self.reaches_end
+    }
+
     /// Reads them into `buffer`, which has their size.
-    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<()> {
-        self.files.log.read_exact_at(buffer, self.position)
+    pub(crate) fn read(&self, pool: &FilePool, buffer: &mut [u8]) -> io::Result<()> {
+        pool.open(&self.segment)?.log.read_exact_at(buffer, self.position)
     }
 }
 
@@ -61,6 +70,10 @@ pub(crate) fn find_span(
         }
     };
     let end = if end > position || !first_whole { end.max(position) } else { first.end() };
-    let bytes = usize::try_from(end - position).unwrap_or(usize::MAX);
-    Ok(Some(Span { files, position, bytes }))
+    Ok(Some(Span {
+        segment: Arc::clone(segment),
+        position,
+        bytes: usize::try_from(end - position).unwrap_or(usize::MAX),
+        reaches_end: end == extent.bytes && extent.next_offset == view.high_watermark(),
+    }))
 }

@@ -33,11 +33,6 @@ impl View {
         let first = self.sealed.partition_point(|stretch| stretch.extent.next_offset <= offset);
         self.sealed.iter().skip(first).chain(std::iter::once(&self.active))
     }
-
-    /// The bytes of all segments.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.stretches().map(|stretch| stretch.extent.bytes).sum()
-    }
 }
 
 /// How far a log has come: what a waiting fetch watches.

@@ -1,0 +1,81 @@
+//! One connection: requests are answered one after another, in the order in which they came.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Buf;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::frames::{Frame, FrameReadError, FrameReader};
+use crate::api::{self, Answer, Peer, Reply};
+use crate::request::decode_with_limits;
+use crate::shared::Shared;
+
+/// An answer this small takes nothing from the shared budget: the number of connections bounds what all of them hold.
+const FREE_BYTES: usize = 32 * 1024;
+
+/// Serves a connection until its end.
+pub(super) async fn serve(shared: &Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
+    match run(shared, &mut stream).await {
+        Ok(()) => {}
+        Err(error) => tracing::debug!(%peer, %error, "closing a connection"),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error(transparent)]
+    Read(#[from] FrameReadError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("the peer took no byte of an answer for {0:?}")]
+    Stalled(std::time::Duration),
+    #[error("there is no memory for an answer of {bytes} bytes while others are unread")]
+    NoMemory { bytes: usize },
+    #[error("{0}")]
+    Closed(String),
+}
+
+async fn run(shared: &Arc<Shared>, stream: &mut TcpStream) -> Result<(), ServeError> {
+    stream.set_nodelay(true)?;
+    let local = stream.local_addr()?;
+    let mut reader = FrameReader::default();
+    loop {
+        let frame = tokio::select! {
+            frame = reader.next(stream, &shared.config.limits, &shared.request_memory) => frame?,
+            () = shared.stop.cancelled() => return Ok(()),
+        };
+        // The lease is held until the request is answered: what it was decoded into lives as long.
+        let Some(Frame { bytes, lease: _lease }) = frame else { return Ok(()) };
+        let reply = match decode_with_limits(bytes, &shared.config.limits) {
+            Ok(request) => api::answer(shared, request, &Peer { local, stream }).await,
+            Err(error) => api::refuse(error),
+        };
+        match reply {
+            Reply::Answer(answer) => write(shared, stream, answer).await?,
+            Reply::Nothing => {}
+            Reply::Close(reason) => return Err(ServeError::Closed(reason)),
+        }
+    }
+}
+
+async fn write(shared: &Shared, stream: &mut TcpStream, mut answer: Answer) -> Result<(), ServeError> {
+    let limit = shared.config.limits.write_timeout;
+    // Whoever leaves answers unread must not pile them up here. Records came with their own lease.
+    let bytes = answer.remaining();
+    let _lease = if answer.has_lease() || bytes <= FREE_BYTES {
+        None
+    } else {
+        Some(shared.response_memory.try_take(bytes).ok_or(ServeError::NoMemory { bytes })?)
+    };
+    while answer.has_remaining() {
+        let written = timeout(limit, stream.write_vectored(&answer.slices())).await;
+        match written.map_err(|_| ServeError::Stalled(limit))?? {
+            0 => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
+            count => answer.advance(count),
+        }
+    }
+    Ok(())
+}

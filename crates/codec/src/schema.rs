@@ -94,12 +94,10 @@ impl Schema {
             }
         }
         let mut compiler = Compiler::new(&folders).map_err(|error| compile_error(&error))?;
-        // An error in the descriptors is placed by the source info.
-        compiler.include_source_info(true);
         for file in files {
             compiler.open_file(file).map_err(|error| compile_error(&error))?;
         }
-        Self::from_pool(compiler.descriptor_pool())
+        Self::compiled(compiler)
     }
 
     /// Compiles one `.proto` file from its text. `name` stands for it in errors, as in `flight.proto:3:1: …`.
@@ -114,7 +112,7 @@ impl Schema {
         resolver.add(GoogleFileResolver::new());
         let mut compiler = Compiler::with_file_resolver(resolver);
         compiler.open_file(name).map_err(|error| compile_error(&error))?;
-        Self::from_pool(compiler.descriptor_pool())
+        Self::compiled(compiler)
     }
 
     /// Takes a serialized `google.protobuf.FileDescriptorSet`, as `protoc --include_imports -o` and `buf build` write it.
@@ -174,6 +172,12 @@ impl Schema {
     /// The full names of all message types but the well-known ones, sorted. Types nested in a message are among them.
     pub fn message_names(&self) -> impl Iterator<Item = &str> {
         self.table.message_names()
+    }
+
+    fn compiled(mut compiler: Compiler) -> Result<Self, SchemaError> {
+        // The compiler's own pool was built before the options of its files were known, so in it a list that is declared
+        // `packed = false` is packed.
+        Self::from_descriptor_set(&compiler.include_imports(true).encode_file_descriptor_set())
     }
 
     fn from_pool(mut pool: DescriptorPool) -> Result<Self, SchemaError> {

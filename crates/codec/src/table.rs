@@ -243,17 +243,13 @@ impl WellKnown {
                     field.number == number && field.kind == Kind::Scalar(*scalar) && field.shape == Shape::Implicit
                 })
         };
-        let one = |shape, is_kind: fn(Kind) -> bool| {
-            matches!(fields, [field] if field.number == 1 && field.shape == shape && is_kind(field.kind))
-        };
+        let one = |shape, is_kind: fn(Kind) -> bool| matches!(fields, [field] if field.number == 1 && field.shape == shape && is_kind(field.kind));
         let is_message: fn(Kind) -> bool = |kind| matches!(kind, Kind::Message(_));
         let (well_known, is_genuine) = match name {
             "Any" => (Self::Any, scalars(&[String, Bytes])),
             "Timestamp" => (Self::Timestamp, scalars(&[Int64, Int32])),
             "Duration" => (Self::Duration, scalars(&[Int64, Int32])),
-            "FieldMask" => {
-                (Self::FieldMask, one(Shape::List { packed: false }, |kind| kind == Kind::Scalar(String)))
-            }
+            "FieldMask" => (Self::FieldMask, one(Shape::List { packed: false }, |kind| kind == Kind::Scalar(String))),
             "Struct" => (Self::Struct, one(Shape::Map { key: String }, is_message)),
             "ListValue" => (Self::ListValue, one(Shape::List { packed: false }, is_message)),
             "Value" => {
@@ -271,8 +267,10 @@ impl WellKnown {
                 (Self::Value, is_value && fields.iter().zip(1..).all(|(field, number)| field.number == number))
             }
             "Empty" => (Self::Empty, fields.is_empty()),
-            "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value" | "BoolValue"
-            | "StringValue" | "BytesValue" => (Self::Wrapper, one(Shape::Implicit, |kind| matches!(kind, Kind::Scalar(_)))),
+            "DoubleValue" | "FloatValue" | "Int64Value" | "UInt64Value" | "Int32Value" | "UInt32Value"
+            | "BoolValue" | "StringValue" | "BytesValue" => {
+                (Self::Wrapper, one(Shape::Implicit, |kind| matches!(kind, Kind::Scalar(_))))
+            }
             _ => return None,
         };
         is_genuine.then_some(well_known)

@@ -188,13 +188,7 @@ impl<'a> Printer<'a, '_> {
     }
 
     /// Of a oneof only the member that stands last is set; a member that stands before another one was cleared by it.
-    fn still_set(
-        &self,
-        entry: &MessageEntry,
-        index: u32,
-        found: Range<usize>,
-        message: &Range<usize>,
-    ) -> Range<usize> {
+    fn still_set(&self, entry: &MessageEntry, index: u32, found: Range<usize>, message: &Range<usize>) -> Range<usize> {
         let Some(oneof) = entry.fields[index as usize].oneof else { return found };
         let all = &self.found[message.clone()];
         let members = entry.oneofs[oneof as usize].members.iter().filter(|member| **member != index);
@@ -395,7 +389,8 @@ impl FieldEntry {
         match self.shape {
             Shape::Map { .. } => value.wire_type() == WireType::Delimited,
             Shape::List { .. } => {
-                self.kind.takes(value) || (self.kind.packed_type().is_some() && value.wire_type() == WireType::Delimited)
+                self.kind.takes(value)
+                    || (self.kind.packed_type().is_some() && value.wire_type() == WireType::Delimited)
             }
             Shape::Implicit | Shape::Explicit | Shape::Required => self.kind.takes(value),
         }

@@ -101,9 +101,9 @@ impl<'a> Encoder<'a, '_> {
             self.path.pop();
         }
         if entry.has_required {
-            let missing = (0_u32..).zip(&entry.fields).find(|(index, field)| {
-                field.shape == Shape::Required && !is_marked(&self.seen[first_seen..], *index)
-            });
+            let missing = (0_u32..)
+                .zip(&entry.fields)
+                .find(|(index, field)| field.shape == Shape::Required && !is_marked(&self.seen[first_seen..], *index));
             if let Some((_, field)) = missing {
                 return Err(ToProtobufReason::MissingField { field: field.json_name.clone() });
             }
@@ -347,7 +347,8 @@ impl<'a> Encoder<'a, '_> {
         }
         let body = self.out.split_off(start);
         let ends = parts.iter().skip(1).map(|part| part.start - start).chain([body.len()]);
-        let mut ranges: Vec<_> = parts.iter().zip(ends).map(|(part, end)| (part.field, part.start - start..end)).collect();
+        let mut ranges: Vec<_> =
+            parts.iter().zip(ends).map(|(part, end)| (part.field, part.start - start..end)).collect();
         ranges.sort_unstable_by_key(|(field, _)| *field);
         for (_, range) in ranges {
             self.out.extend_from_slice(&body[range]);

@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn fields_of_every_wire_type_are_read() {
-        let bytes = [0x08, 0x96, 0x01, 0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0x1a, 1, b'x', 0x23, 0x08, 5, 0x24, 0x2d, 2, 0, 0, 0];
+        let bytes =
+            [0x08, 0x96, 0x01, 0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0x1a, 1, b'x', 0x23, 0x08, 5, 0x24, 0x2d, 2, 0, 0, 0];
         let expected = vec![
             (1, WireValue::Varint(150)),
             (2, WireValue::Fixed64(1)),
@@ -260,7 +261,10 @@ mod tests {
             insert_length(3, &mut out);
             let mut reader = FieldReader::new(&out, Span { start: 3, end: out.len() as u32 });
             let start = out.len() as u32 - length as u32;
-            assert_eq!(reader.value(WireType::Delimited), Ok(WireValue::Delimited(Span { start, end: out.len() as u32 })));
+            assert_eq!(
+                reader.value(WireType::Delimited),
+                Ok(WireValue::Delimited(Span { start, end: out.len() as u32 }))
+            );
         }
     }
 }

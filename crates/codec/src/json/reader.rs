@@ -465,8 +465,31 @@ mod tests {
     /// JSON values, and texts that nearly are.
     fn nearly_json() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
-            "{", "}", "[", "]", ",", ":", "\"a\"", "\"\\n\"", "\"\\ud83d\\ude01\"", "\"é\"", "1", "-0", "0.5", "1e5", "01",
-            "1.e", "true", "false", "null", " ", "\n", "\"", "\\", "tru", "-",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"a\"",
+            "\"\\n\"",
+            "\"\\ud83d\\ude01\"",
+            "\"é\"",
+            "1",
+            "-0",
+            "0.5",
+            "1e5",
+            "01",
+            "1.e",
+            "true",
+            "false",
+            "null",
+            " ",
+            "\n",
+            "\"",
+            "\\",
+            "tru",
+            "-",
         ]);
         prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
     }
@@ -476,7 +499,7 @@ mod tests {
 
         #[test]
         fn the_same_texts_are_json_as_for_serde_json(text in nearly_json()) {
-            let theirs = serde_json::from_str::<serde_json::Value>(&text);
+            let theirs = serde_json::from_str::<&serde_json::value::RawValue>(&text);
             prop_assert_eq!(check(text.as_bytes()).is_ok(), theirs.is_ok(), "{}", text);
         }
 

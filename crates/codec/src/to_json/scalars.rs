@@ -63,9 +63,7 @@ impl<'a> Printer<'a, '_> {
     /// What an unset scalar or enum has.
     pub(super) fn default(&self, kind: Kind) -> WireValue {
         match kind {
-            Kind::Enum(index) => {
-                WireValue::Varint(i64::from(self.table.enumeration(index).default).cast_unsigned())
-            }
+            Kind::Enum(index) => WireValue::Varint(i64::from(self.table.enumeration(index).default).cast_unsigned()),
             Kind::Scalar(scalar) => match scalar.wire_type() {
                 WireType::Fixed64 => WireValue::Fixed64(0),
                 WireType::Fixed32 => WireValue::Fixed32(0),

@@ -12,12 +12,7 @@ use crate::wire::{Span, WireValue};
 
 impl<'a> Printer<'a, '_> {
     /// Prints one of these messages.
-    pub(super) fn well_known(
-        &mut self,
-        well_known: WellKnown,
-        entry: &'a MessageEntry,
-        spans: &[Span],
-    ) -> Printed<()> {
+    pub(super) fn well_known(&mut self, well_known: WellKnown, entry: &'a MessageEntry, spans: &[Span]) -> Printed<()> {
         match well_known {
             WellKnown::Empty => {
                 self.out.push(b'{');
@@ -47,7 +42,9 @@ impl<'a> Printer<'a, '_> {
                         mask.push(',');
                     }
                     if !write_path(path, &mut mask) {
-                        return Err(ToJsonReason::NoJsonForm { what: "a field mask whose paths are not in snake_case" });
+                        return Err(ToJsonReason::NoJsonForm {
+                            what: "a field mask whose paths are not in snake_case",
+                        });
                     }
                 }
                 write_json_string(&mask, self.out);

@@ -127,7 +127,9 @@ impl<'a> Encoder<'a, '_> {
                 let text = self.reader.string()?;
                 if is_number(&text) || special(&text).is_some() { Ok(text) } else { Err(not(expected, &text)) }
             }
-            found => Err(ToProtobufReason::Type { expected: "a number, or a string that holds one", found: found.name() }),
+            found => {
+                Err(ToProtobufReason::Type { expected: "a number, or a string that holds one", found: found.name() })
+            }
         }
     }
 
@@ -192,13 +194,9 @@ impl Scalar {
             Self::Double | Self::Fixed64 | Self::Sfixed64 => WireType::Fixed64,
             Self::Float | Self::Fixed32 | Self::Sfixed32 => WireType::Fixed32,
             Self::String | Self::Bytes => WireType::Delimited,
-            Self::Int32
-            | Self::Int64
-            | Self::Uint32
-            | Self::Uint64
-            | Self::Sint32
-            | Self::Sint64
-            | Self::Bool => WireType::Varint,
+            Self::Int32 | Self::Int64 | Self::Uint32 | Self::Uint64 | Self::Sint32 | Self::Sint64 | Self::Bool => {
+                WireType::Varint
+            }
         }
     }
 }

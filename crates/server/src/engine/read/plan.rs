@@ -7,7 +7,7 @@ use tidegate_client::{OffsetAndTimestamp, OffsetQuery, TopicInfo};
 use tidegate_model::{Isolation, OffsetRange, TimeRange, TopicName, TopicPartition};
 use tidegate_plan::{OffsetBounds, PartitionFacts, PartitionPlan, Proof, parse_range, plan_offsets, plan_time};
 
-use super::{OnDataLoss, PlannedRead, RangeSpec, ReadRangeError, ReadRequest};
+use super::{OnDataLoss, PlannedRead, RangeSpec, ReadRangeError, ReadRequest, last};
 use crate::engine::{EndsError, Engine};
 
 /// A range that has been understood.
@@ -136,13 +136,16 @@ impl Engine {
         let plan = |facts: PartitionFacts| {
             let options = options.clone();
             async move {
-                let topic_partition = TopicPartition::new(topic.clone(), facts.partition);
                 let end = facts.noted_end_offset;
-                let log = OffsetRange::new(facts.log_start_offset, end);
-                let start = super::last::start_of_last(&self.inner.cluster, &topic_partition, log, count, &options);
+                let log = last::Log {
+                    cluster: &self.inner.cluster,
+                    topic_partition: TopicPartition::new(topic.clone(), facts.partition),
+                    options,
+                };
+                let start = last::start_of_last(OffsetRange::new(facts.log_start_offset, end), count, &log).await?;
                 Ok(PartitionPlan {
                     partition: facts.partition,
-                    read: OffsetRange::new(start.await?, end),
+                    read: OffsetRange::new(start, end),
                     noted_end_offset: end,
                     lost: None,
                     proof: Proof::Offsets,

@@ -1,11 +1,12 @@
 //! The encoder of all formats: records in, frames of 256 KiB to 1 MiB out.
 
 use bytes::Bytes;
-use tidegate_model::Record;
+use tidegate_api::rest;
+use tidegate_model::{Header, Record};
 use tidegate_plan::EndStatement;
 
 use super::Format;
-use super::end::trailer;
+use super::end::{statement, trailer};
 use super::ndjson::{self, LineHead, LineValue};
 use crate::engine::{Encode, EncodeError, EngineLimits, TopicPayload, ValueDecoder};
 
@@ -42,6 +43,77 @@ impl Encoder {
         Self { format, values, frame_bytes, pending: Vec::new(), begun: false, not_converted: 0 }
     }
 
+    /// Adds a record whose value was converted elsewhere: what a client of the gRPC face has. The bytes are those that
+    /// [`Encode::push`] would write for the record itself. `protobuf` takes the bytes of either kind of value.
+    ///
+    /// # Errors
+    /// As [`Encode::push`].
+    pub fn push_converted<'a>(
+        &mut self,
+        head: &LineHead<'a>,
+        value: LineValue<'a>,
+        headers: impl IntoIterator<Item = Header<'a>>,
+        out: &mut Vec<Part>,
+    ) -> Result<(), EncodeError> {
+        match (self.format, value) {
+            (Format::Protobuf, LineValue::Null) => return Err(no_value(head.partition, head.offset)),
+            (Format::Protobuf, LineValue::Json(bytes) | LineValue::AsStored { bytes, .. }) => {
+                self.begin_record();
+                self.push_delimited(bytes);
+            }
+            (Format::Ndjson | Format::Json, value) => {
+                self.begin_record();
+                self.not_converted += u64::from(match value {
+                    LineValue::Null => false,
+                    LineValue::Json(text) => ndjson::is_null(text),
+                    LineValue::AsStored { .. } => true,
+                });
+                ndjson::write_object(&mut self.pending, head, |out| ndjson::write_value(out, value), headers);
+                if self.format == Format::Ndjson {
+                    self.pending.push(b'\n');
+                }
+            }
+            (Format::Values, value) => {
+                self.begin_record();
+                match value {
+                    LineValue::Null => self.pending.extend_from_slice(b"null"),
+                    LineValue::Json(text) => {
+                        let from = self.pending.len();
+                        self.pending.extend_from_slice(text);
+                        ndjson::make_one_line(&mut self.pending[from..]);
+                    }
+                    LineValue::AsStored { bytes, error } => {
+                        self.pending.push(b'{');
+                        ndjson::write_as_stored(&mut self.pending, bytes, error);
+                        self.pending.push(b'}');
+                        self.not_converted += 1;
+                    }
+                }
+                self.pending.push(b'\n');
+            }
+        }
+        if self.pending.len() >= self.frame_bytes {
+            self.emit(out);
+        }
+        Ok(())
+    }
+
+    /// Emits what is pending and then the end statement, from REST's form of it.
+    pub fn finish_converted(&mut self, end: &rest::EndStatement, out: &mut Vec<Part>) {
+        match self.format {
+            Format::Ndjson => ndjson::write_end_line(&mut self.pending, &rest::EndLine { end: end.clone() }),
+            Format::Json => {
+                self.pending.extend_from_slice(if self.begun { b"\n],\"end\":" } else { b"{\"records\":[],\"end\":" });
+                ndjson::write_json(&mut self.pending, end);
+                self.pending.extend_from_slice(b"}\n");
+            }
+            Format::Values | Format::Protobuf => {}
+        }
+        self.emit(out);
+        let apart = self.format.has_end_apart().then(|| trailer(end, MAX_END_APART_BYTES).into());
+        out.push(Part::End { apart });
+    }
+
     /// `json` opens its document before the first record; the others have nothing to open.
     fn begin_record(&mut self) {
         if self.pending.capacity() == 0 {
@@ -52,6 +124,11 @@ impl Encoder {
             self.pending.extend_from_slice(if self.begun { b",\n" } else { b"{\"records\":[\n" });
         }
         self.begun = true;
+    }
+
+    fn push_delimited(&mut self, value: &[u8]) {
+        write_length(&mut self.pending, value.len());
+        self.pending.extend_from_slice(value);
     }
 
     fn push_object(&mut self, partition: i32, record: &Record<'_>) {
@@ -110,15 +187,10 @@ impl Encode for Encoder {
 
     fn push(&mut self, partition: i32, record: &Record<'_>, out: &mut Vec<Part>) -> Result<(), EncodeError> {
         match (self.format, record.value) {
-            (Format::Protobuf, None) => {
-                let reason = "the record has no value, which format=protobuf cannot say (an empty message is another \
-                              thing); ask for format=ndjson";
-                return Err(EncodeError::Value { partition, offset: record.offset, reason: reason.to_owned() });
-            }
+            (Format::Protobuf, None) => return Err(no_value(partition, record.offset)),
             (Format::Protobuf, Some(value)) => {
                 self.begin_record();
-                write_length(&mut self.pending, value.len());
-                self.pending.extend_from_slice(value);
+                self.push_delimited(value);
             }
             (Format::Ndjson, _) => {
                 self.begin_record();
@@ -145,26 +217,19 @@ impl Encode for Encoder {
     }
 
     fn finish(&mut self, end: &EndStatement, out: &mut Vec<Part>) -> Result<(), EncodeError> {
-        match self.format {
-            Format::Ndjson => {
-                ndjson::write_end(&mut self.pending, end);
-            }
-            Format::Json => {
-                self.pending.extend_from_slice(if self.begun { b"\n],\"end\":" } else { b"{\"records\":[],\"end\":" });
-                ndjson::write_json(&mut self.pending, &super::end::statement(end));
-                self.pending.extend_from_slice(b"}\n");
-            }
-            Format::Values | Format::Protobuf => {}
-        }
-        self.emit(out);
-        let apart = self.format.has_end_apart().then(|| trailer(end, MAX_END_APART_BYTES).into());
-        out.push(Part::End { apart });
+        self.finish_converted(&statement(end), out);
         Ok(())
     }
 
     fn values_not_converted(&self) -> u64 {
         self.not_converted
     }
+}
+
+fn no_value(partition: i32, offset: i64) -> EncodeError {
+    let reason = "the record has no value, which format=protobuf cannot say (an empty message is another thing); ask for \
+                  format=ndjson";
+    EncodeError::Value { partition, offset, reason: reason.to_owned() }
 }
 
 /// Writes a value's member or members. Whether the value has a JSON form.
@@ -308,7 +373,7 @@ mod tests {
     #[test]
     fn values_are_bare_one_a_line_with_the_statement_apart() {
         let (data, apart) = encode(&mut encoder(Format::Values, TopicPayload::Bytes), &MIXED).unwrap();
-        let lines = "{\"a\":1.10}\nnull\n{\"value_base64\":\"\"}\n{\"value_base64\":\"/w==\"}\nnull\n{ }\n";
+        let lines = "{\"a\":1.10}\nnull\n{\"value_base64\":\"\"}\n{\"value_base64\":\"/w==\"}\nnull\n{}\n";
         assert_eq!(String::from_utf8(data).unwrap(), lines);
         let end: rest::EndStatement = serde_json::from_slice(&apart.unwrap()).unwrap();
         assert_eq!((end.records_sent, end.values_not_converted), (6, 2));
@@ -322,6 +387,58 @@ mod tests {
         let expected = [b"\x03\x0a\x01a\x00\xac\x02".as_slice(), &long].concat();
         assert_eq!(data, expected);
         assert!(apart.is_some());
+    }
+
+    #[test]
+    fn a_value_converted_elsewhere_comes_out_as_if_it_was_converted_here() {
+        for payload in [TopicPayload::Bytes, TopicPayload::Json] {
+            let values = ValueDecoder::new(payload.clone());
+            for format in Format::ALL {
+                let given: Vec<Option<&[u8]>> = if format == Format::Protobuf {
+                    MIXED.iter().copied().flatten().map(Some).collect()
+                } else {
+                    MIXED.into()
+                };
+                let here = encode(&mut encoder(format, payload.clone()), &given).unwrap();
+
+                let mut elsewhere = encoder(format, TopicPayload::Bytes);
+                let mut parts = Vec::new();
+                for (offset, value) in (0..).zip(&given) {
+                    let record = record(offset, *value);
+                    let (mut json, mut why) = (Vec::new(), None);
+                    let value = match value {
+                        None => LineValue::Null,
+                        Some(bytes) if format == Format::Protobuf => LineValue::AsStored { bytes, error: None },
+                        Some(bytes) => match values.to_json(bytes, &mut json) {
+                            Ok(()) => LineValue::Json(&json),
+                            Err(error) => {
+                                why = error_to_show(&values, &error).map(str::to_owned);
+                                LineValue::AsStored { bytes, error: why.as_deref() }
+                            }
+                        },
+                    };
+                    let head = LineHead {
+                        partition: 0,
+                        offset,
+                        timestamp_ms: record.timestamp_ms,
+                        timestamp_type: record.timestamp_type,
+                        key: record.key,
+                    };
+                    elsewhere.push_converted(&head, value, record.headers, &mut parts).unwrap();
+                }
+                let end = statement(&end(given.len() as u64, elsewhere.values_not_converted()));
+                elsewhere.finish_converted(&end, &mut parts);
+                let mut data = Vec::new();
+                let mut apart = None;
+                for part in parts {
+                    match part {
+                        Part::Data(bytes) => data.extend_from_slice(&bytes),
+                        Part::End { apart: text } => apart = text,
+                    }
+                }
+                assert_eq!((data, apart), here, "{}", format.name());
+            }
+        }
     }
 
     #[test]

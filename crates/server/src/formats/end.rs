@@ -40,11 +40,11 @@ pub fn statement_from_grpc(end: &v1::EndStatement) -> rest::EndStatement {
 
 /// The end statement as the value of an HTTP trailer: compact JSON in at most `max_bytes`, for which it gives up the
 /// partitions and says how many there were. HTTP clients limit their header sections, some to 8 or 16 KiB.
-pub fn trailer(end: &EndStatement, max_bytes: usize) -> Vec<u8> {
-    let mut statement = statement(end);
+pub fn trailer(end: &rest::EndStatement, max_bytes: usize) -> Vec<u8> {
     let mut text = Vec::new();
-    write_json(&mut text, &statement);
+    write_json(&mut text, end);
     if text.len() > max_bytes {
+        let mut statement = end.clone();
         statement.partitions_left_out = statement.partitions.take().map(|partitions| partitions.len() as u64);
         text.clear();
         write_json(&mut text, &statement);
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn a_long_trailer_gives_up_its_partitions_and_says_so() {
-        let whole: rest::EndStatement = serde_json::from_slice(&trailer(&sample(3), 8_192)).unwrap();
+        let whole: rest::EndStatement = serde_json::from_slice(&trailer(&statement(&sample(3)), 8_192)).unwrap();
         assert_eq!(whole.partitions.unwrap().len(), 3);
 
-        let long = trailer(&sample(1_000), 8_192);
+        let long = trailer(&statement(&sample(1_000)), 8_192);
         assert!(long.len() <= 8_192, "{}", long.len());
         let short: rest::EndStatement = serde_json::from_slice(&long).unwrap();
         assert_eq!((short.partitions, short.partitions_left_out), (None, Some(1_000)));

@@ -14,7 +14,7 @@ use crate::engine::TopicPayload;
 
 /// What the lines or elements of a body are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub enum Shape {
     /// Objects with key, value, headers, timestamp, partition.
     Records,
     /// The values alone.
@@ -23,7 +23,7 @@ pub(super) enum Shape {
 
 /// A record, ready to be sent.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Incoming<'a> {
+pub struct Incoming<'a> {
     partition: Option<i32>,
     timestamp_ms: Option<i64>,
     key: Option<Cow<'a, [u8]>>,
@@ -33,12 +33,12 @@ pub(super) struct Incoming<'a> {
 
 impl Incoming<'_> {
     /// Its headers as [`Incoming::to_send`] wants them.
-    pub(super) fn headers(&self) -> Vec<(&[u8], Option<&[u8]>)> {
+    pub fn headers(&self) -> Vec<(&[u8], Option<&[u8]>)> {
         self.headers.iter().map(|(name, value)| (&**name, value.as_deref())).collect()
     }
 
     /// The record for the producer.
-    pub(super) fn to_send<'s>(&'s self, headers: &'s [(&'s [u8], Option<&'s [u8]>)]) -> RecordToSend<'s> {
+    pub fn to_send<'s>(&'s self, headers: &'s [(&'s [u8], Option<&'s [u8]>)]) -> RecordToSend<'s> {
         RecordToSend {
             partition: self.partition,
             key: self.key.as_deref(),
@@ -51,33 +51,83 @@ impl Incoming<'_> {
 
 /// Why a record cannot be read. Columns count from 1 in the record's own text.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum IncomingError {
+pub enum IncomingError {
+    /// The text is not JSON, or not of the form that a record has.
     #[error("{reason}")]
-    Json { reason: String, line_in_record: u64, column: u64 },
+    Json {
+        /// What the parser says.
+        reason: String,
+        /// The line, from 1, within the record's own text.
+        line_in_record: u64,
+        /// The column there.
+        column: u64,
+    },
+    /// Something follows the value.
     #[error("more than one value; each line is one record")]
     MoreThanOne,
+    /// The last line of a read that failed.
     #[error("the read that wrote this input failed, and its answer is incomplete: {error}")]
-    FailedRead { error: String },
+    FailedRead {
+        /// Its error, as JSON.
+        error: String,
+    },
+    /// A field comes both as it is and in base64.
     #[error("{field} and {field}_base64 are both given; give one")]
-    Both { field: &'static str },
+    Both {
+        /// Which one.
+        field: &'static str,
+    },
+    /// A field in base64 is not base64.
     #[error("{field}_base64 is not standard base64 with padding: {reason}")]
-    Base64 { field: &'static str, reason: String },
+    Base64 {
+        /// Which one.
+        field: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// The key is a JSON string that is no Unicode text.
     #[error("the key is not text: {reason}")]
-    Key { reason: String },
+    Key {
+        /// Why not.
+        reason: String,
+    },
+    /// A header without a name.
     #[error("header {index}: it has no name")]
-    HeaderName { index: usize },
+    HeaderName {
+        /// Which header, from 0.
+        index: usize,
+    },
+    /// A timestamp in no form that a record can have.
     #[error(
         "the timestamp {text:?} is not RFC 3339 with an offset, such as 2013-02-01T10:15:00.000Z, nor of the form 1714521600000ms"
     )]
-    Timestamp { text: String },
+    Timestamp {
+        /// What was given.
+        text: String,
+    },
+    /// A time before 1970.
     #[error("the timestamp {text:?} lies before 1970, which a record cannot carry")]
-    TimestampBefore1970 { text: String },
+    TimestampBefore1970 {
+        /// What was given.
+        text: String,
+    },
+    /// A negative partition.
     #[error("the partition {partition} is negative")]
-    Partition { partition: i32 },
+    Partition {
+        /// What was given.
+        partition: i32,
+    },
+    /// JSON that most readers refuse.
     #[error("the value holds half a surrogate pair, which most readers of JSON refuse; give its bytes as value_base64")]
     HalfSurrogate,
+    /// JSON that cannot become the topic's message.
     #[error("the value is no {message}: {reason}")]
-    Transcode { message: String, reason: String },
+    Transcode {
+        /// The message's full name.
+        message: String,
+        /// Why not, with the path.
+        reason: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -124,11 +174,7 @@ struct ObjectHeader<'a> {
 }
 
 /// Reads one record. `None`: the text is the end statement of a read, which is no record.
-pub(super) fn read<'a>(
-    text: &'a [u8],
-    shape: Shape,
-    payload: &TopicPayload,
-) -> Result<Option<Incoming<'a>>, IncomingError> {
+pub fn read<'a>(text: &'a [u8], shape: Shape, payload: &TopicPayload) -> Result<Option<Incoming<'a>>, IncomingError> {
     match shape {
         Shape::Values => {
             let value: &RawValue = parse(text)?;
@@ -261,8 +307,8 @@ fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
     }
 }
 
-/// RFC 3339 with an offset, what is finer than a millisecond cut off; or `1714521600000ms`, as reads write what lies after
-/// the year 9999.
+/// RFC 3339 with an offset, what is finer than a millisecond cut off; or `1714521600000ms`, as reads write what lies at
+/// the end of the year 9999 and later.
 fn timestamp_ms(text: &str) -> Result<i64, IncomingError> {
     let error = || IncomingError::Timestamp { text: text.to_owned() };
     if let Some(digits) = text.strip_suffix("ms") {
@@ -343,7 +389,7 @@ mod tests {
         ];
         for key in [None, Some(b"".as_slice()), Some(b"k"), Some(b"\xff")] {
             for (value, expected) in values {
-                for (timestamp_ms, expected_ms) in [(-1, None), (1, Some(1)), (i64::MAX, Some(i64::MAX))] {
+                for timestamp_ms in [-1, 1, 253_402_207_199_999, 253_402_207_200_000, i64::MAX] {
                     let head = LineHead {
                         partition: 2,
                         offset: 7,
@@ -357,7 +403,7 @@ mod tests {
                     assert_eq!(read.partition, Some(2));
                     assert_eq!(read.key.as_deref(), key);
                     assert_eq!(read.value.as_deref(), expected);
-                    assert_eq!(read.timestamp_ms, expected_ms);
+                    assert_eq!(read.timestamp_ms, (timestamp_ms > 0).then_some(timestamp_ms));
                     let pairs: Vec<_> = headers.iter().map(|header| (header.name, header.value)).collect();
                     assert_eq!(read.headers(), pairs);
                 }

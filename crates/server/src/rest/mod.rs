@@ -11,7 +11,7 @@ mod answer;
 mod compress;
 mod decode;
 mod error;
-mod incoming;
+pub mod incoming;
 mod lines;
 mod openapi;
 mod publish;
@@ -35,7 +35,7 @@ use utoipa_axum::routes;
 use crate::engine::Engine;
 
 /// What a REST request may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestLimits {
     /// The most bytes that the body of a publish may have, uncompressed. Default: 1 GiB. The body is read as it comes and

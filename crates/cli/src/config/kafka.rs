@@ -1,0 +1,145 @@
+//! `kafka:`, how to reach a cluster. Kafka's own names, so that what stands in a `client.properties` can be copied.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use tidegate_client::{ClusterConfig, ProducerSettings};
+use tidegate_model::Compression;
+
+use crate::exit::Failure;
+
+/// The settings that a file may give; what it leaves out stays at its default.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KafkaSection {
+    /// The brokers to ask first.
+    #[serde(rename = "bootstrap.servers", deserialize_with = "servers")]
+    pub(crate) bootstrap_servers: Vec<String>,
+    /// What the brokers log this client under.
+    #[serde(rename = "client.id", default)]
+    client_id: Option<String>,
+    /// The longest wait for the answer to one request.
+    #[serde(rename = "request.timeout.ms", default)]
+    request_timeout_ms: Option<u32>,
+    /// The longest wait for a TCP connection.
+    #[serde(rename = "socket.connection.setup.timeout.ms", default)]
+    connect_timeout_ms: Option<u32>,
+    /// A connection that was idle for longer is replaced before it is used again.
+    #[serde(rename = "connections.max.idle.ms", default)]
+    max_idle_ms: Option<u32>,
+    /// How published batches are compressed.
+    #[serde(rename = "compression.type", default)]
+    compression: Option<String>,
+    /// How long a published batch may wait for more records.
+    #[serde(rename = "linger.ms", default)]
+    linger_ms: Option<u32>,
+    /// The size of a published batch before compression, in bytes.
+    #[serde(rename = "batch.size", default)]
+    batch_bytes: Option<u32>,
+    /// The bytes of records that may wait for their acknowledgement.
+    #[serde(rename = "buffer.memory", default)]
+    queue_bytes: Option<u32>,
+    /// How long a record may wait for its acknowledgement.
+    #[serde(rename = "delivery.timeout.ms", default)]
+    delivery_timeout_ms: Option<u32>,
+    /// The largest record to publish, in bytes.
+    #[serde(rename = "max.request.size", default)]
+    max_request_bytes: Option<u32>,
+}
+
+impl KafkaSection {
+    /// The client's configuration with these in place.
+    pub(crate) fn cluster(&self) -> ClusterConfig {
+        let ms = |ms: u32| Duration::from_millis(u64::from(ms));
+        let mut cluster = ClusterConfig::new(self.bootstrap_servers.iter().cloned());
+        if let Some(client_id) = &self.client_id {
+            cluster.client_id.clone_from(client_id);
+        }
+        if let Some(timeout) = self.request_timeout_ms {
+            cluster.request_timeout = ms(timeout);
+        }
+        if let Some(timeout) = self.connect_timeout_ms {
+            cluster.connect_timeout = ms(timeout);
+        }
+        if let Some(idle) = self.max_idle_ms {
+            cluster.connection_max_idle = ms(idle);
+        }
+        cluster
+    }
+
+    /// Puts these into the producer's settings.
+    pub(crate) fn producer(&self, settings: &mut ProducerSettings) -> Result<(), Failure> {
+        let ms = |ms: u32| Duration::from_millis(u64::from(ms));
+        let bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        if let Some(name) = &self.compression {
+            settings.compression = COMPRESSIONS.into_iter().find(|codec| codec.name() == name).ok_or_else(|| {
+                let names = COMPRESSIONS.map(Compression::name).join(", ");
+                Failure::usage(format_args!("kafka.compression.type is {name:?}; it must be one of {names}"))
+            })?;
+        }
+        if let Some(linger) = self.linger_ms {
+            settings.linger = ms(linger);
+        }
+        if let Some(batch) = self.batch_bytes {
+            settings.batch_bytes = bytes(batch);
+        }
+        if let Some(queue) = self.queue_bytes {
+            settings.queue_bytes = bytes(queue);
+        }
+        if let Some(timeout) = self.delivery_timeout_ms {
+            settings.delivery_timeout = ms(timeout);
+        }
+        if let Some(record) = self.max_request_bytes {
+            settings.message_max_bytes = bytes(record);
+        }
+        Ok(())
+    }
+}
+
+const COMPRESSIONS: [Compression; 5] =
+    [Compression::None, Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+
+/// `a:9092,b:9092`, as Kafka writes it, or a list.
+fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    struct Servers;
+
+    impl<'de> Visitor<'de> for Servers {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("brokers as host:port,host:port or as a list")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<String>, E> {
+            split_servers(text).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
+            let mut servers = Vec::new();
+            while let Some(text) = seq.next_element::<String>()? {
+                servers.extend(split_servers(&text).map_err(de::Error::custom)?);
+            }
+            if servers.is_empty() { Err(de::Error::custom("no broker is given")) } else { Ok(servers) }
+        }
+    }
+
+    deserializer.deserialize_any(Servers)
+}
+
+/// Splits `host:port,host:port`.
+pub(crate) fn split_servers(text: &str) -> Result<Vec<String>, String> {
+    let servers: Vec<String> =
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect();
+    if servers.is_empty() {
+        return Err("no broker is given; write host:port,host:port".to_owned());
+    }
+    for server in &servers {
+        let port = server.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+        if !port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port != 0)) {
+            return Err(format!("{server:?} is not a broker's host:port, such as localhost:9092"));
+        }
+    }
+    Ok(servers)
+}

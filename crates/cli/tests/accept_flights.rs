@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use process::{Server, run, tidegate};
 use tidegate_api::v1;
@@ -83,9 +83,12 @@ struct Outcome {
     isolation: String,
 }
 
+fn flight_proto() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flights/flight.proto")
+}
+
 fn flights_message() -> MessageType {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flights/flight.proto");
-    Schema::load(&proto, &[]).unwrap().message(MESSAGE).unwrap()
+    Schema::load(&flight_proto(), &[]).unwrap().message(MESSAGE).unwrap()
 }
 
 fn topics(prefix: &str) -> Vec<(String, i32, &'static str)> {
@@ -96,11 +99,11 @@ fn topics(prefix: &str) -> Vec<(String, i32, &'static str)> {
 }
 
 /// A configuration that tells the server what the topics' values are.
-fn config_file(dir: &Path, topics: &[(String, i32, &str)]) -> std::path::PathBuf {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flights/flight.proto");
+fn config_file(dir: &Path, topics: &[(String, i32, &str)]) -> PathBuf {
+    let proto = flight_proto();
     let mut text = String::from("topics:\n");
     for (topic, ..) in topics {
-        writeln!(text, "  {topic}:\n    payload: protobuf\n    message: {MESSAGE}\n    schema: {}", proto.display())
+        writeln!(text, "  {topic}:\n    payload: protobuf\n    message: {MESSAGE}\n    proto: {}", proto.display())
             .unwrap();
     }
     let path = dir.join("tidegate.yaml");
@@ -109,16 +112,15 @@ fn config_file(dir: &Path, topics: &[(String, i32, &str)]) -> std::path::PathBuf
 }
 
 fn publish(brokers: &str, topic: &str, partitions: i32, codec: &str) {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flights");
     run(tidegate()
         .arg("publish")
         .arg(topic)
-        .arg(examples.join("flights.ndjson.zst"))
+        .arg(tidegate_testkit::flights::path())
         .args(["--brokers", brokers, "--timestamp-field", "event_time", "--key-field", "tail_number"])
         .arg("--proto")
-        .arg(examples.join("flight.proto"))
+        .arg(flight_proto())
         .args(["--message", MESSAGE, "--compression", codec, "--create"])
-        .args(["--partitions", &partitions.to_string(), "--topic-config", "retention.ms=-1"]));
+        .args(["--partitions", &partitions.to_string(), "--config", "retention.ms=-1"]));
 }
 
 async fn read_grpc(server: SocketAddr, topic: &str, range: &ExpectedRange, layout: v1::Layout) -> Outcome {
@@ -283,7 +285,7 @@ fn late_by_definition(log: &BTreeMap<i32, Vec<i64>>, range: &ExpectedRange) -> B
     log.iter().map(|(partition, times)| (*partition, late(times))).collect()
 }
 
-async fn check_every_door(server: SocketAddr, brokers: &str, config: &Path, prefix: &str) {
+async fn check_every_door(server: SocketAddr, brokers: &str, prefix: &str) {
     let message = flights_message();
     let reference = Reference::load(&message);
     for (topic, partitions, codec) in topics(prefix) {
@@ -320,7 +322,7 @@ async fn check_every_door(server: SocketAddr, brokers: &str, config: &Path, pref
             let mut command = tidegate();
             command.args(["read", &topic, "--from", range.from, "--until", range.until]).args(target);
             if target[0] == "--brokers" {
-                command.arg("--config").arg(config);
+                command.arg("--proto").arg(flight_proto()).args(["--message", MESSAGE]);
             }
             let text = String::from_utf8(run(&mut command).stdout).unwrap();
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -349,7 +351,7 @@ async fn every_row_of_the_flights_table_holds_through_every_door_of_the_embedded
         .arg(&config);
     let server = Server::start(&mut serve, true);
     let brokers = server.kafka.unwrap().to_string();
-    check_every_door(server.http, &brokers, &config, prefix).await;
+    check_every_door(server.http, &brokers, prefix).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -361,7 +363,7 @@ async fn every_row_of_the_flights_table_holds_through_every_door_of_apache_kafka
     let mut serve = tidegate();
     serve.args(["serve", "--listen", "127.0.0.1:0", "--brokers", &brokers]).arg("--config").arg(&config);
     let server = Server::start(&mut serve, false);
-    check_every_door(server.http, &brokers, &config, &prefix).await;
+    check_every_door(server.http, &brokers, &prefix).await;
 }
 
 #[test]

@@ -8,14 +8,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 /// A whole answer.
-pub struct Answer {
-    pub status: http::StatusCode,
-    pub body: Vec<u8>,
-    pub trailers: http::HeaderMap,
+pub(crate) struct Answer {
+    pub(crate) status: http::StatusCode,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: http::HeaderMap,
 }
 
 /// Sends one GET on a connection of its own and reads the answer to its end, trailers included.
-pub async fn get(server: SocketAddr, path_and_query: &str) -> Answer {
+pub(crate) async fn get(server: SocketAddr, path_and_query: &str) -> Answer {
     let stream = tokio::net::TcpStream::connect(server).await.unwrap();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);

@@ -9,12 +9,12 @@ use std::time::Duration;
 /// How long a server may take to say where it listens.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-pub fn tidegate() -> Command {
+pub(crate) fn tidegate() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
 }
 
 /// Runs a command to its end and insists that it succeeds.
-pub fn run(command: &mut Command) -> Output {
+pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(
         output.status.success(),
@@ -26,16 +26,16 @@ pub fn run(command: &mut Command) -> Output {
 }
 
 /// A server process. Dropping it ends it.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub http: SocketAddr,
+    pub(crate) http: SocketAddr,
     /// The embedded broker's address, when it has one.
-    pub kafka: Option<SocketAddr>,
+    pub(crate) kafka: Option<SocketAddr>,
 }
 
 impl Server {
     /// Starts `tidegate serve` or `tidegate demo` and waits until it has said where it listens.
-    pub fn start(command: &mut Command, with_kafka: bool) -> Self {
+    pub(crate) fn start(command: &mut Command, with_kafka: bool) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (lines, said) = mpsc::channel();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -56,10 +56,6 @@ impl Server {
             heard.push('\n');
         }
         Self { child, http: http.unwrap(), kafka }
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 }
 

@@ -9,7 +9,9 @@ use std::fmt;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tonic_types::{ErrorDetails, StatusExt as _};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// The domain of Tidegate's `google.rpc.ErrorInfo`.
 pub const DOMAIN: &str = "tidegate";
@@ -47,7 +49,7 @@ pub struct Entry {
 macro_rules! codes {
     ($($variant:ident $name:literal $http:ident $grpc:ident $retryable:literal $fault:ident $summary:literal;)+) => {
         /// A public error code. Codes are added, never renamed or given another meaning.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Code {
             $(
                 #[doc = $summary]
@@ -157,6 +159,25 @@ impl Code {
         Self::ALL.iter().copied().find(|code| code.name() == name)
     }
 }
+
+/// A string, not a closed list: a client made from the OpenAPI document must live with codes that are added later.
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        let table = Self::ALL.iter().map(|code| {
+            let Entry { name, http, summary, .. } = code.entry();
+            format!("- `{name}` ({}): {summary}", http.as_u16())
+        });
+        let description =
+            format!("What an error is. Codes are added, never renamed.\n\n{}", table.collect::<Vec<_>>().join("\n"));
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(description))
+            .examples([Self::UnknownTopic.name()])
+            .into()
+    }
+}
+
+impl ToSchema for Code {}
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

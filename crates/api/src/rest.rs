@@ -1,7 +1,7 @@
 //! The types of the REST bodies. They are the OpenAPI document's schemas, and what a client may deserialize into. The body
 //! of an error is [`crate::error::ErrorBody`].
 //!
-//! Times are RFC 3339 in UTC with milliseconds. A time that RFC 3339 cannot write (after the year 9999) is the text
+//! Times are RFC 3339 in UTC with milliseconds. A time that RFC 3339 cannot write (from 9999-12-30T22:00Z on) is the text
 //! `<milliseconds since 1970>ms`, a form that Tidegate's time grammar shares. Offsets are Kafka's. Ranges are half-open.
 
 use serde::{Deserialize, Serialize};

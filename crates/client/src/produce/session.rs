@@ -25,7 +25,7 @@ struct Shared {
     topic: TopicName,
     delivery_timeout: std::time::Duration,
     progress: Mutex<Progress>,
-    /// Woken once, when what [`ProduceSession::finish`] waits for has come.
+    /// Woken when what [`ProduceSession::finish`] waits for has come, and by every change after it.
     settled: Notify,
 }
 
@@ -34,6 +34,8 @@ struct Progress {
     summary: ProduceSummary,
     /// The failure with the lowest ordinal so far.
     failure: Option<ProduceError>,
+    /// How many records that were handed over will not be acknowledged.
+    failed: u64,
     /// How many records the session has, once that is known.
     total: Option<u64>,
 }
@@ -140,21 +142,39 @@ impl ProduceSession {
             None => Ok(std::mem::take(&mut progress.summary)),
         }
     }
+
+    /// Waits until every record that was handed over is either acknowledged or will never be, and tells what was written
+    /// beside the failure, if there was one. For a caller that must say how much of a failed request stands.
+    pub async fn settle(self) -> (ProduceSummary, Option<ProduceError>) {
+        self.shared.progress.lock().total = Some(self.sent);
+        loop {
+            {
+                let progress = &mut *self.shared.progress.lock();
+                if progress.summary.records + progress.failed >= self.sent {
+                    return (std::mem::take(&mut progress.summary), progress.failure.take());
+                }
+            }
+            // A change that comes between the look and the wait is kept.
+            self.shared.settled.notified().await;
+        }
+    }
 }
 
 impl Progress {
     fn is_settled(&self) -> bool {
         self.failure.is_some() || self.total == Some(self.summary.records)
     }
+
+    fn note(&mut self, error: ProduceError) {
+        if self.failure.as_ref().is_none_or(|failure| error.ordinal() < failure.ordinal()) {
+            self.failure = Some(error);
+        }
+    }
 }
 
 impl Shared {
     fn fail(&self, error: ProduceError) {
-        self.change(|progress| {
-            if progress.failure.as_ref().is_none_or(|failure| error.ordinal() < failure.ordinal()) {
-                progress.failure = Some(error);
-            }
-        });
+        self.change(|progress| progress.note(error));
     }
 
     fn change(&self, change: impl FnOnce(&mut Progress)) {
@@ -184,7 +204,11 @@ impl Delivered {
             local_limit: None,
             delivery_timeout: self.shared.delivery_timeout,
         };
-        self.shared.fail(produce_error(failed, error));
+        let error = produce_error(failed, error);
+        self.shared.change(|progress| {
+            progress.failed += 1;
+            progress.note(error);
+        });
     }
 }
 

@@ -119,6 +119,13 @@ impl Publishing {
     pub async fn finish(self) -> Result<ProduceSummary, PublishError> {
         Ok(self.session.finish().await?)
     }
+
+    /// Waits until each record is either durable or will never be, and tells what was written beside the failure, if there
+    /// was one: for a face that must say how much of a failed request stands.
+    pub async fn settle(self) -> (ProduceSummary, Option<PublishError>) {
+        let (summary, failure) = self.session.settle().await;
+        (summary, failure.map(PublishError::from))
+    }
 }
 
 /// For how long the topic keeps a record by its own timestamp; `None`: for ever, or it goes by another clock.

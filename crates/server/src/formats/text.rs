@@ -5,8 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 
 const MS_PER_DAY: i64 = 86_400_000;
 
-/// 9999-12-31T23:59:59.999Z, the last millisecond that RFC 3339 can write.
-const LAST_RFC3339_MS: i64 = 253_402_300_799_999;
+/// 9999-12-30T21:59:59.999Z: the last millisecond that RFC 3339, which has four digits for the year, can write with any
+/// offset that libraries know (jiff's bound).
+const LAST_RFC3339_MS: i64 = 253_402_207_199_999;
 
 /// Appends a decimal number.
 pub(crate) fn write_i64(out: &mut Vec<u8>, value: i64) {
@@ -73,7 +74,7 @@ pub(crate) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Appends a time as a JSON string: RFC 3339 in UTC with milliseconds, `"253402300800000ms"` after the year 9999, `null`
+/// Appends a time as a JSON string: RFC 3339 in UTC with milliseconds; from the end of the year 9999 on `"253402300800000ms"`; `null`
 /// before 1970 (a record without a timestamp carries -1, and Kafka knows no other negative one).
 pub(crate) fn write_time(out: &mut Vec<u8>, ms: i64) {
     if ms < 0 {
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn every_day_until_the_year_9999_is_written_as_jiff_writes_it() {
         for day in 0..=LAST_RFC3339_MS / MS_PER_DAY {
-            let ms = day * MS_PER_DAY + (day * 7_919) % MS_PER_DAY;
+            let ms = (day * MS_PER_DAY + (day * 7_919) % MS_PER_DAY).min(LAST_RFC3339_MS);
             let expected = jiff::Timestamp::from_millisecond(ms).unwrap();
             assert_eq!(time_text(ms).unwrap(), format!("{expected:.3}"));
         }
@@ -192,8 +193,8 @@ mod tests {
         assert_eq!(written(|out| write_time(out, -1)), "null");
         assert_eq!(written(|out| write_time(out, i64::MIN)), "null");
         assert_eq!(written(|out| write_time(out, 0)), "\"1970-01-01T00:00:00.000Z\"");
-        assert_eq!(written(|out| write_time(out, LAST_RFC3339_MS)), "\"9999-12-31T23:59:59.999Z\"");
-        assert_eq!(written(|out| write_time(out, LAST_RFC3339_MS + 1)), "\"253402300800000ms\"");
+        assert_eq!(written(|out| write_time(out, LAST_RFC3339_MS)), "\"9999-12-30T21:59:59.999Z\"");
+        assert_eq!(written(|out| write_time(out, LAST_RFC3339_MS + 1)), "\"253402207200000ms\"");
         assert_eq!(written(|out| write_time(out, i64::MAX)), "\"9223372036854775807ms\"");
         assert_eq!(time_text(i64::MAX).unwrap(), "9223372036854775807ms");
     }

@@ -90,7 +90,7 @@ impl BodyDecoder {
                 *open = (*open || read > 0) && status != Status::StreamEnd;
                 if status == Status::StreamEnd {
                     // Another member may follow.
-                    state.reset(false);
+                    *state = Decompress::new_gzip(GZIP_WINDOW_BITS);
                 }
                 if written > 0 {
                     piece.truncate(written);

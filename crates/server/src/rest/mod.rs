@@ -22,17 +22,19 @@ mod topics;
 use std::panic::AssertUnwindSafe;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use http::request::Parts;
 use tidegate_api::{ApiError, Code};
 use utoipa::{IntoParams, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::engine::Engine;
+use error::RestError;
 
 /// What a REST request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +73,23 @@ struct TopicPath {
     topic: String,
 }
 
+/// The topic in a path, as it reaches a handler. Whether it is a topic's name is for the engine to say.
+struct Topic(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Topic {
+    type Rejection = RestError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, RestError> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(topic)) => Ok(Self(topic)),
+            Err(rejection) => {
+                let message = format!("the topic in the path cannot be read: {}", rejection.body_text());
+                Err(ApiError::new(Code::InvalidArgument, message).with("field", "topic").into())
+            }
+        }
+    }
+}
+
 /// The REST face of `engine`. What it has no path for is answered in the same shape as every other error.
 pub fn router(engine: Engine, limits: RestLimits) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(openapi::Document::openapi())
@@ -102,7 +121,7 @@ async fn catch_panics(request: Request, next: Next) -> Response {
             tracing::error!(what, "a handler panicked");
             let error =
                 ApiError::new(Code::Internal, "this server failed while it handled the request; its log says more");
-            error::RestError(error).into_response()
+            RestError(error).into_response()
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::BodyDataStream;
-use axum::extract::{Path, RawQuery, Request, State};
+use axum::extract::{RawQuery, Request, State};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use http::HeaderMap;
@@ -25,7 +25,7 @@ use super::incoming::{self, IncomingError, Shape};
 use super::lines::{Item, SplitError, Splitter};
 use super::openapi::{Failures, names};
 use super::query::Query;
-use super::{Rest, RestLimits, TopicPath};
+use super::{Rest, RestLimits, Topic, TopicPath};
 use crate::engine::{PublishError, Publishing};
 
 /// What is read and thrown away of a body that was refused. A client that is still sending would otherwise see its
@@ -67,8 +67,9 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<PublishParameters>);
 /// what the message does not have is refused. Records of one partition keep their order.
 ///
 /// The answer comes when all records are durable. When a record cannot be read or written, the error names its line
-/// (`details.line`) and says how many records of the request were written (`details.records_written`): those before it, for
-/// they may have been sent already. A body that breaks off publishes what was complete before.
+/// (`details.line`) and says how many records of the request were written all the same (`details.records_written`): those
+/// before it have been sent by then. No record behind it is read. A body that breaks off publishes the records that were
+/// complete before.
 #[utoipa::path(
     post,
     path = "/v1/topics/{topic}/records",
@@ -86,7 +87,7 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<PublishParameters>);
 )]
 pub(super) async fn publish_records(
     State(rest): State<Rest>,
-    Path(topic): Path<String>,
+    Topic(topic): Topic,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Json<rest::PublishAnswer>, RestError> {
@@ -188,17 +189,16 @@ impl Upload {
 
     async fn finish(self) -> Result<rest::PublishAnswer, ApiError> {
         let warnings = self.publishing.warnings().iter().map(ToString::to_string).collect();
-        match self.publishing.finish().await {
-            Ok(summary) => Ok(answer(&summary, warnings)),
-            Err(error) => Err(produce_failure(&error, &self.places)),
+        match self.publishing.settle().await {
+            (summary, None) => Ok(answer(&summary, warnings)),
+            (summary, Some(error)) => Err(written(produce_failure(&error, &self.places), summary.records)),
         }
     }
 
     /// Waits for what was sent before the failure, and says what became of it.
     async fn settle(self, failure: Failure) -> ApiError {
         let error = match failure {
-            // The session is failed for good, and its error says how much was written.
-            Failure::Publish(error) => return produce_failure(&error, &self.places),
+            Failure::Publish(error) => produce_failure(&error, &self.places),
             Failure::Body(error) => error.into_api(),
             Failure::Split(error) => {
                 let code = match error {
@@ -209,16 +209,9 @@ impl Upload {
             }
             Failure::Record { line, record, source } => record_failure(line, record, &source),
         };
-        match self.publishing.finish().await {
-            Ok(summary) => written(error, summary.records),
-            Err(unwritten) => {
-                let unwritten = produce_failure(&unwritten, &self.places);
-                let message = format!("{}; and of the records before it: {}", error.message, unwritten.message);
-                let written = unwritten.details.get("records_written").cloned();
-                let error = ApiError { message, ..error };
-                written.map_or(error.clone(), |records| error.with("records_written", records))
-            }
-        }
+        // A record that the cluster refused meanwhile changes the count, not the reason: this one came first.
+        let (summary, _) = self.publishing.settle().await;
+        written(error, summary.records)
     }
 }
 
@@ -289,11 +282,12 @@ fn produce_failure(error: &PublishError, places: &Places) -> ApiError {
     }
 }
 
+/// Nothing is taken in silence: an error says how many records of its request stand.
 fn written(error: ApiError, records: u64) -> ApiError {
     let message = match records {
-        0 => format!("{}; nothing was written", error.message),
-        1 => format!("{}; the record before it was written", error.message),
-        _ => format!("{}; the {records} records before it were written", error.message),
+        0 => format!("{}; no record was written", error.message),
+        1 => format!("{}; 1 record of the request was written", error.message),
+        _ => format!("{}; {records} records of the request were written", error.message),
     };
     ApiError { message, ..error.with("records_written", records) }
 }

@@ -6,9 +6,6 @@ use std::str::FromStr;
 
 use tidegate_api::{ApiError, Code};
 
-/// A name this close to a known one (Jaro-Winkler, 1 is equal) was probably meant to be it.
-const CLOSE_ENOUGH: f64 = 0.75;
-
 /// The parameters of one request.
 #[derive(Debug)]
 pub(super) struct Query<'a> {
@@ -88,11 +85,12 @@ fn invalid(name: &str, value: &str, message: String) -> ApiError {
 }
 
 fn unknown<S: AsRef<str>>(name: &str, known: &[S]) -> ApiError {
+    // A slip of the pen in every third letter at most: letters left out, added, taken for others, or two swapped.
     let close = known
         .iter()
-        .map(|known| (known.as_ref(), strsim::jaro_winkler(known.as_ref(), name)))
-        .filter(|(_, closeness)| *closeness >= CLOSE_ENOUGH)
-        .max_by(|(_, one), (_, other)| one.total_cmp(other));
+        .map(|known| (known.as_ref(), strsim::damerau_levenshtein(known.as_ref(), name)))
+        .filter(|(known, slips)| slips * 3 <= known.len())
+        .min_by_key(|(_, slips)| *slips);
     let hint = match close {
         Some((close, _)) => format!("did you mean {close}?"),
         None if known.is_empty() => "this path takes none".to_owned(),
@@ -150,6 +148,7 @@ mod tests {
     fn an_unknown_parameter_is_refused_with_the_one_that_was_meant() {
         assert_eq!(error("form=now"), "unknown parameter \"form\"; did you mean from?");
         assert_eq!(error("partitions=1"), "unknown parameter \"partitions\"; did you mean partition?");
+        assert_eq!(error("isolaton=1"), "unknown parameter \"isolaton\"; did you mean isolation?");
         assert_eq!(
             error("zzz=1"),
             "unknown parameter \"zzz\"; the parameters are from, until, partition, limit, isolation"

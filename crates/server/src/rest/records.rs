@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, Request, State};
+use axum::extract::{RawQuery, Request, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, TE, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
@@ -15,7 +15,7 @@ use super::answer::{END_TRAILER, RangeBody};
 use super::error::RestError;
 use super::openapi::{Failures, names};
 use super::query::Query;
-use super::{Rest, TopicPath};
+use super::{Rest, Topic, TopicPath};
 use crate::engine::{OnDataLoss, RangeSpec, ReadRequest, TopicPayload};
 use crate::formats::{Encoder, Format};
 
@@ -129,7 +129,7 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<ReadParameters>);
 )]
 pub(super) async fn read_records(
     State(rest): State<Rest>,
-    Path(topic): Path<String>,
+    Topic(topic): Topic,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, RestError> {

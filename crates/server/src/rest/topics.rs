@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::Json;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{RawQuery, State};
 use tidegate_api::rest;
 use tidegate_model::{PayloadKind, TimestampType};
 use utoipa::IntoParams;
@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use super::error::RestError;
 use super::openapi::{Failures, names};
 use super::query::Query;
-use super::{Rest, TopicPath};
+use super::{Rest, Topic, TopicPath};
 use crate::engine::{PartitionDescription, TopicDescription, TopicSummary};
 use crate::formats::time_text;
 
@@ -56,7 +56,7 @@ pub(super) async fn list_topics(
 )]
 pub(super) async fn describe_topic(
     State(rest): State<Rest>,
-    Path(topic): Path<String>,
+    Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Json<rest::TopicDescription>, RestError> {
     Query::parse::<&str>(query.as_deref(), &[])?;

@@ -1,0 +1,18 @@
+//! The REST face against a real engine and an embedded broker, over real connections of HTTP/1.1 and HTTP/2.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "a test fails by panicking, and nothing outside uses its modules"
+)]
+
+mod compression;
+mod errors;
+mod failures;
+mod formats;
+mod openapi;
+mod publishing;
+mod reading;
+mod support;

@@ -225,7 +225,6 @@ impl fmt::Debug for Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future as _;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 

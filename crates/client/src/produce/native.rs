@@ -18,6 +18,9 @@ use crate::config::ClusterConfig;
 /// What librdkafka and we keep for a record besides its bytes, roughly. It makes small records count.
 pub(super) const RECORD_OVERHEAD: usize = 256;
 
+/// librdkafka's own limit for a new topic to become known everywhere.
+const PROPAGATION: Duration = Duration::from_secs(30);
+
 /// The settings of librdkafka.
 pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings) -> ClientConfig {
     let millis = |time: Duration| time.as_millis().clamp(1, 900_000).to_string();
@@ -40,6 +43,9 @@ pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings
         .set("queue.buffering.max.kbytes", queue_kbytes.min(i32::MAX as usize).to_string())
         .set("queue.buffering.max.messages", "0")
         .set("message.timeout.ms", millis(settings.delivery_timeout))
+        // How long a topic that no broker knows may be a new one: less than its records wait, so that they fail with that
+        // cause and not with having waited.
+        .set("topic.metadata.propagation.max.ms", millis(settings.delivery_timeout.min(PROPAGATION * 2) / 2))
         .set("socket.timeout.ms", cluster.request_timeout.as_millis().clamp(10, 300_000).to_string())
         .set("socket.connection.setup.timeout.ms", cluster.connect_timeout.as_millis().clamp(1000, 300_000).to_string())
         .set("connections.max.idle.ms", cluster.connection_max_idle.as_millis().min(i32::MAX as u128).to_string())

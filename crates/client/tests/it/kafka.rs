@@ -1,0 +1,155 @@
+//! What only a real Apache Kafka can show: transactions written by another client.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use tidegate_client::{Cluster, ClusterConfig, NewTopic, OffsetQuery, ReaderOptions};
+use tidegate_model::{Isolation, TopicName};
+use tidegate_testkit::{kafka, unique_topic};
+
+use crate::support::{drain, name, options, slice};
+
+async fn topic(bootstrap: &str, partitions: i32) -> (Cluster, TopicName) {
+    let cluster = Cluster::connect(ClusterConfig::new([bootstrap])).await.unwrap();
+    let topic = name(&unique_topic("transactions"));
+    let new = NewTopic { name: topic.clone(), partitions, replication_factor: 1, config: BTreeMap::new() };
+    cluster.create_topic(&new).await.unwrap();
+    (cluster, topic)
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A transactional producer of librdkafka; its calls block, so the tests run them apart.
+struct Transactions {
+    producer: BaseProducer,
+    topic: TopicName,
+}
+
+impl Transactions {
+    fn new(bootstrap: &str, topic: &TopicName) -> Self {
+        let producer: BaseProducer = ClientConfig::new()
+            .set("bootstrap.servers", bootstrap)
+            .set("transactional.id", unique_topic("id"))
+            .create()
+            .unwrap();
+        producer.init_transactions(PATIENCE).unwrap();
+        Self { producer, topic: topic.clone() }
+    }
+
+    fn begin(&self, records: &[(i32, usize)]) {
+        self.producer.begin_transaction().unwrap();
+        for (partition, count) in records {
+            for _ in 0..*count {
+                let record = BaseRecord::<(), str>::to(self.topic.as_str()).partition(*partition).payload("v");
+                self.producer.send(record).map_err(|(error, _)| error).unwrap();
+            }
+        }
+        self.producer.flush(PATIENCE).unwrap();
+    }
+
+    fn commit(&self) {
+        self.producer.commit_transaction(PATIENCE).unwrap();
+    }
+
+    fn abort(&self) {
+        self.producer.abort_transaction(PATIENCE).unwrap();
+    }
+}
+
+async fn latest(cluster: &Cluster, topic: &TopicName, partition: i32, isolation: Isolation) -> i64 {
+    let answers = cluster.list_offsets(topic, &[(partition, OffsetQuery::Latest)], isolation).await.unwrap();
+    answers[0].found.unwrap().offset
+}
+
+async fn read(cluster: &Cluster, topic: &TopicName, partition: i32, end: i64, isolation: Isolation) -> Vec<i64> {
+    // One fetch for all, then one for each batch.
+    let mut both = Vec::new();
+    for max_partition_fetch_bytes in [1 << 20, 1] {
+        let options = ReaderOptions { isolation, max_partition_fetch_bytes, ..options() };
+        let mut reader = cluster.read(slice(topic.as_str(), partition, 0, end), options);
+        let (offsets, result) = drain(&mut reader).await;
+        result.unwrap();
+        assert_eq!(reader.position(), end);
+        both.push(offsets);
+    }
+    assert_eq!(both[0], both[1]);
+    both.remove(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_whose_last_offset_is_a_commit_marker_ends_and_so_does_one_of_markers_alone() {
+    let Some(bootstrap) = kafka::shared("commit markers") else { return };
+    let (cluster, topic) = topic(&bootstrap, 2).await;
+    let written = topic.clone();
+    tokio::task::spawn_blocking(move || {
+        let transactions = Transactions::new(&bootstrap, &written);
+        transactions.begin(&[(0, 2), (1, 1)]);
+        transactions.commit();
+    })
+    .await
+    .unwrap();
+    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadCommitted).await, 3);
+    assert_eq!(read(&cluster, &topic, 0, 3, Isolation::ReadCommitted).await, [0, 1]);
+    // Only the marker is left.
+    cluster.delete_records(&topic, &[(1, 1)]).await.unwrap();
+    let mut reader = cluster.read(slice(topic.as_str(), 1, 1, 2), options());
+    let (offsets, result) = drain(&mut reader).await;
+    result.unwrap();
+    assert_eq!((offsets, reader.position()), (vec![], 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aborted_records_are_read_only_by_who_asks_for_uncommitted_ones() {
+    let Some(bootstrap) = kafka::shared("abort markers") else { return };
+    let (cluster, topic) = topic(&bootstrap, 1).await;
+    let written = topic.clone();
+    tokio::task::spawn_blocking(move || {
+        let (one, other) = (Transactions::new(&bootstrap, &written), Transactions::new(&bootstrap, &written));
+        // Offsets 0 1 are one's, 2 the other's, 3 its commit, 4 one's abort, 5 6 one's again, 7 its commit, 8 one's, 9 its
+        // abort.
+        one.begin(&[(0, 2)]);
+        other.begin(&[(0, 1)]);
+        other.commit();
+        one.abort();
+        one.begin(&[(0, 2)]);
+        one.commit();
+        one.begin(&[(0, 1)]);
+        one.abort();
+    })
+    .await
+    .unwrap();
+    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadCommitted).await, 10);
+    assert_eq!(read(&cluster, &topic, 0, 10, Isolation::ReadCommitted).await, [2, 5, 6]);
+    assert_eq!(read(&cluster, &topic, 0, 10, Isolation::ReadUncommitted).await, [0, 1, 2, 5, 6, 8]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_transaction_bounds_what_is_committed_and_reading_goes_on_when_it_ends() {
+    let Some(bootstrap) = kafka::shared("open transactions") else { return };
+    let (cluster, topic) = topic(&bootstrap, 1).await;
+    let written = topic.clone();
+    let transactions = tokio::task::spawn_blocking(move || {
+        let transactions = Transactions::new(&bootstrap, &written);
+        transactions.begin(&[(0, 2)]);
+        transactions.commit();
+        transactions.begin(&[(0, 3)]);
+        transactions
+    })
+    .await
+    .unwrap();
+    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadCommitted).await, 3);
+    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadUncommitted).await, 6);
+    assert_eq!(read(&cluster, &topic, 0, 3, Isolation::ReadCommitted).await, [0, 1]);
+    assert_eq!(read(&cluster, &topic, 0, 6, Isolation::ReadUncommitted).await, [0, 1, 3, 4, 5]);
+    // A reader that waits for the rest gets it, once the transaction has ended.
+    let mut reader = cluster.read(slice(topic.as_str(), 0, 0, 7), options());
+    let first = reader.next().await.unwrap().unwrap();
+    assert_eq!(first.next_offset, 3);
+    assert!(tokio::time::timeout(Duration::from_millis(100), reader.next()).await.is_err());
+    tokio::task::spawn_blocking(move || transactions.commit()).await.unwrap();
+    let (rest, result) = drain(&mut reader).await;
+    result.unwrap();
+    assert_eq!((rest, reader.position()), (vec![3, 4, 5], 7));
+}

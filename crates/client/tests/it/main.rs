@@ -1,0 +1,12 @@
+//! The client against brokers: a scripted one that misbehaves, the embedded one, and a real Apache Kafka.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod behaviour;
+mod budget;
+mod conversation;
+mod fake;
+mod hostile;
+mod kafka;
+mod reading;
+mod support;

@@ -1,6 +1,6 @@
 //! The example data: every record goes to Protobuf and comes back with the names and values it had.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Protobuf's JSON rules, byte for byte, in strict and in lenient mode.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Random messages: to Protobuf and back, beside prost-reflect's own conversions.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! The message types with a JSON form of their own.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
@@ -75,6 +75,8 @@ fn an_any_with_the_wrong_members_is_refused() {
     assert_eq!(reason(twice), ToProtobufReason::DuplicateField);
     let missing = r#"{"any":{"@type":"u/google.protobuf.Duration"}}"#;
     assert!(matches!(reason(missing), ToProtobufReason::MissingValue { .. }));
+    let empty = r#"{"any":{"@type":"u/google.protobuf.Empty"}}"#;
+    assert_eq!(print(&m, &strict(&m, empty).unwrap()).unwrap(), empty.replace("}}", r#","value":{}}}"#));
     let extra = r#"{"any":{"@type":"u/google.protobuf.Duration","value":"1s","x":1}}"#;
     assert!(matches!(reason(extra), ToProtobufReason::UnknownField { .. }));
     assert!(lenient(&m, extra).is_ok());

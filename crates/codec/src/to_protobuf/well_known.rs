@@ -157,7 +157,8 @@ impl<'a> Encoder<'a, '_> {
             }
             self.path.pop();
         }
-        if values == 0 {
+        // Some printers leave the value of an Empty out.
+        if values == 0 && entry.well_known != Some(WellKnown::Empty) {
             return Err(ToProtobufReason::MissingValue { message: entry.full_name.clone() });
         }
         Ok(())

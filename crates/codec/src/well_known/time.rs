@@ -100,22 +100,18 @@ pub(crate) fn write_duration(seconds: i64, nanos: i32, out: &mut Vec<u8>) -> boo
 }
 
 fn is_duration(seconds: i64, nanos: i32) -> bool {
-    let whole = seconds.abs() == *DURATION_SECONDS.end();
-    DURATION_SECONDS.contains(&seconds)
-        && (-999_999_999..=999_999_999).contains(&nanos)
-        && (seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0))
-        && !(whole && nanos != 0)
+    let has_one_sign = seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0);
+    let is_within = seconds.unsigned_abs() < DURATION_SECONDS.end().unsigned_abs() || nanos == 0;
+    DURATION_SECONDS.contains(&seconds) && (-999_999_999..=999_999_999).contains(&nanos) && has_one_sign && is_within
 }
 
 /// Appends nothing, or a point and 3, 6 or 9 digits: as many as are needed.
 fn write_fraction(nanos: u32, out: &mut Vec<u8>) {
-    if nanos == 0 {
-    } else if nanos.is_multiple_of(1_000_000) {
-        write_display(format_args!(".{:03}", nanos / 1_000_000), out);
-    } else if nanos.is_multiple_of(1_000) {
-        write_display(format_args!(".{:06}", nanos / 1_000), out);
-    } else {
-        write_display(format_args!(".{nanos:09}"), out);
+    match nanos {
+        0 => {}
+        _ if nanos.is_multiple_of(1_000_000) => write_display(format_args!(".{:03}", nanos / 1_000_000), out),
+        _ if nanos.is_multiple_of(1_000) => write_display(format_args!(".{:06}", nanos / 1_000), out),
+        _ => write_display(format_args!(".{nanos:09}"), out),
     }
 }
 
@@ -286,6 +282,9 @@ mod tests {
         assert_eq!(duration(1, -1), None);
         assert_eq!(duration(0, 1_000_000_000), None);
         assert_eq!(duration(315_576_000_001, 0), None);
+        assert_eq!(duration(i64::MIN, i32::MIN), None);
+        assert_eq!(timestamp(i64::MIN, 0), None);
+        assert_eq!(timestamp(i64::MAX, 0), None);
     }
 
     proptest! {

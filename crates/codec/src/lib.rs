@@ -68,12 +68,12 @@ pub struct JsonOptions {
     /// Also print fields without presence that have their default value: zeroes, empty strings, lists and maps. Fields that
     /// know "unset" (`optional`, members of a oneof, messages) are printed only when they are set.
     pub print_defaults: bool,
-    /// The conversion fails when the text grows beyond this many bytes. Default: 256 MiB.
+    /// The conversion fails when the text grows beyond this many bytes. Default: 64 MiB.
     pub max_json_bytes: usize,
 }
 
 impl Default for JsonOptions {
     fn default() -> Self {
-        Self { print_defaults: false, max_json_bytes: 256 << 20 }
+        Self { print_defaults: false, max_json_bytes: 64 << 20 }
     }
 }

@@ -370,6 +370,7 @@ mod tests {
             records += groups.recv().await.unwrap().unwrap().len();
         }
         drop(writer);
+        assert_eq!(groups.recv().await.unwrap().unwrap().len(), 1, "the last line needs no end");
         assert!(groups.recv().await.is_none());
     }
 }

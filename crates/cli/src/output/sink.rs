@@ -143,7 +143,10 @@ impl Sink {
 
 /// Watches for the reader's end. Not every kind of output can be watched: a regular file cannot, and has no reader who could
 /// leave.
-#[expect(deprecated, reason = "its successor is unsafe for the sake of types whose descriptor changes; OwnedFd's does not")]
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe for the sake of types whose descriptor changes; OwnedFd's does not"
+)]
 fn watch(fd: OwnedFd) -> Option<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::ERROR).ok()
 }

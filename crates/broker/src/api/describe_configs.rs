@@ -40,9 +40,9 @@ pub(super) fn describe_configs(
             .with_resource_name(resource.resource_name.clone());
         match topic_config(shared, resource) {
             Ok(config) => {
-                let asked = |spec: &&KeySpec| {
-                    resource.configuration_keys.as_ref().is_none_or(|keys| keys.iter().any(|key| &**key == spec.name))
-                };
+                // No list and an empty one ask for all, as in Kafka's `ConfigHelper`.
+                let keys = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty());
+                let asked = |spec: &&KeySpec| keys.is_none_or(|keys| keys.iter().any(|key| &**key == spec.name));
                 let entries = KEYS.iter().filter(asked).map(|spec| describe(spec, &config, request, facts));
                 result.with_configs(entries.collect())
             }

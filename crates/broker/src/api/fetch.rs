@@ -220,6 +220,9 @@ fn find(parts: &[Part], asked: Asked) -> Vec<Found> {
 
 fn find_in(log: &Log, part: &Part, left: usize, nothing_yet: bool) -> (Found, usize) {
     for attempt in 1..=ATTEMPTS {
+        if log.is_deleted() {
+            return (Found::failed(ResponseError::UnknownTopicOrPartition), 0);
+        }
         let view = log.view();
         let mut found = Found {
             error: None,

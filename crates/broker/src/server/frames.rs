@@ -209,14 +209,16 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_frame_that_trickles_in_and_a_silent_peer_run_into_their_times() {
         let (mut near, mut far) = tokio::io::duplex(64);
         let (mut reader, memory) = (FrameReader::default(), Budget::new(1 << 20));
-        let end = reader.next(&mut near, &limits(), &memory).await;
+        let short = Duration::from_millis(10);
+        let limits = BrokerLimits { idle_timeout: short, frame_timeout: short, ..limits() };
+        let end = reader.next(&mut near, &limits, &memory).await;
         assert!(matches!(end, Err(FrameReadError::Idle(_))), "{end:?}");
         far.write_all(&frame(18, 10)[..9]).await.unwrap();
-        let end = reader.next(&mut near, &limits(), &memory).await;
+        let end = reader.next(&mut near, &limits, &memory).await;
         assert!(matches!(end, Err(FrameReadError::Slow(_))), "{end:?}");
     }
 }

@@ -154,6 +154,11 @@ impl Log {
         &self.pool
     }
 
+    /// Whether the topic was deleted.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.progress.borrow().deleted
+    }
+
     /// What may be read now.
     pub(crate) fn view(&self) -> View {
         self.published.read().clone()

@@ -1,0 +1,12 @@
+//! The broker as its clients meet it: over a socket, request by request.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, unreachable_pub, dead_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod fetch;
+mod produce;
+mod protocol;
+mod restart;
+mod retention;
+mod time_lookup;

@@ -9,7 +9,6 @@ use std::time::Duration;
 /// 512 KiB), or 1.5 GiB, if every reader is as slow as can be; readers that keep up hold a fraction of it. One record
 /// batch or fetch that is larger than the budget still passes, alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct EngineLimits {
     /// Fetched bytes that one read may hold, over all its partitions. Default: 4 MiB.
     pub per_request_budget_bytes: usize,

@@ -21,7 +21,6 @@ use service::Service;
 
 /// What the gRPC face accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct GrpcLimits {
     /// The largest message of a request, in bytes. Default: 16 MiB.
     pub max_request_message_bytes: usize,

@@ -8,7 +8,6 @@ use crate::rest::RestLimits;
 
 /// How to serve.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct ServerConfig {
     /// Where to listen; port 0 takes a free one. Default: 127.0.0.1:8642.
     pub listen: SocketAddr,

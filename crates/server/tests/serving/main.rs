@@ -1,0 +1,14 @@
+//! The engine and its gRPC face over the embedded broker.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(unreachable_pub, reason = "the modules of one test program")]
+
+mod connection;
+mod flights;
+mod flow;
+mod grpc;
+mod loss;
+mod proxy;
+mod publishing;
+mod ranges;
+mod shutdown;
+mod support;

@@ -90,10 +90,10 @@ pub struct PartitionDescription {
     pub high_watermark: i64,
     /// The end of what a `read_committed` reader can see.
     pub last_stable_offset: i64,
-    /// The timestamp of the first record; null when the partition is empty or that record has none.
+    /// The timestamp of the first record that has one; null when there is none.
     #[schema(required, example = "2013-01-01T10:17:00.000Z")]
     pub first_timestamp: Option<String>,
-    /// The largest timestamp in the partition; null when it is empty or no record has one.
+    /// The largest timestamp in the partition; null when no record has one, or the cluster cannot say.
     #[schema(required, example = "2013-12-31T23:59:00.000Z")]
     pub last_timestamp: Option<String>,
     /// The leader's node id; null when there is none.
@@ -326,8 +326,8 @@ pub struct PublishedPartition {
     pub partition: i32,
     /// How many records.
     pub records: u64,
-    /// The first one's offset.
+    /// The first one's offset; -1 when the cluster recognised all of them as written before and did not tell.
     pub first_offset: i64,
-    /// The last one's offset. Others may have written in between.
+    /// The last one's offset, likewise. Others may have written in between.
     pub last_offset: i64,
 }

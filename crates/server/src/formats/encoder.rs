@@ -405,7 +405,8 @@ mod tests {
                 let mut parts = Vec::new();
                 for (offset, value) in (0..).zip(&given) {
                     let record = record(offset, *value);
-                    let (mut json, mut why) = (Vec::new(), None);
+                    let mut json = Vec::new();
+                    let why;
                     let value = match value {
                         None => LineValue::Null,
                         Some(bytes) if format == Format::Protobuf => LineValue::AsStored { bytes, error: None },

@@ -125,3 +125,28 @@ async fn catch_panics(request: Request, next: Next) -> Response {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::routing::get;
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn panics() -> Response {
+        panic!("a secret of the inside")
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_like_any_other_and_tells_nothing() {
+        let router = Router::new().route("/", get(panics)).layer(middleware::from_fn(catch_panics));
+        let response = router.oneshot(Request::new(Body::empty())).await.unwrap();
+        assert_eq!(response.status(), http::StatusCode::INTERNAL_SERVER_ERROR);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: tidegate_api::error::ErrorBody = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body.error.code, Code::Internal);
+        assert!(!body.error.message.contains("secret"));
+    }
+}

@@ -264,6 +264,8 @@ impl From<PublishError> for Failure {
 
 fn record_failure(line: u64, record: u64, error: &IncomingError) -> ApiError {
     let place: &dyn Display = match error {
+        // In an array a record may begin anywhere on its line.
+        IncomingError::Json { line_in_record: 1, column, .. } => &format!("line {line}, column {column} of the record"),
         IncomingError::Json { line_in_record, column, .. } => {
             &format!("line {}, column {column}", line + line_in_record.saturating_sub(1))
         }

@@ -1,14 +1,19 @@
 //! `GET /v1/topics/{topic}/records`: a range of a topic.
 
+use std::convert::Infallible;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::Response;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, TE, TRAILER};
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use tidegate_api::{ApiError, Code};
 use tidegate_model::Isolation;
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use super::answer::{END_TRAILER, RangeBody};
@@ -16,12 +21,16 @@ use super::error::RestError;
 use super::openapi::{Failures, names};
 use super::query::Query;
 use super::{Rest, Topic, TopicPath};
-use crate::engine::{OnDataLoss, RangeSpec, ReadRequest, TopicPayload};
-use crate::formats::{Encoder, Format};
+use crate::engine::{OnDataLoss, RangeSpec, ReadRangeError, ReadRequest, TopicPayload};
+use crate::formats::{Encoder, Format, Part};
 
 /// Where the end statement of this answer is: `body`, `trailer`, or `none` when the format has it in a trailer and the
 /// client has not said that it takes trailers.
 pub(super) const END_DELIVERY: HeaderName = HeaderName::from_static("tidegate-end-delivery");
+
+/// How long the head of an answer waits for the first frame. Most reads have it sooner; one that looks for its first record
+/// for long begins its answer without.
+const FIRST_FRAME_WAIT: Duration = Duration::from_millis(50);
 
 /// The parameters of a read, for the OpenAPI document. [`read_request`] reads them; a test holds the two together.
 #[derive(IntoParams)]
@@ -148,9 +157,13 @@ pub(super) async fn read_records(
     let values = planned.values();
     let media_type = media_type(format, values.payload());
     let encoder = Encoder::new(format, values, planned.chunk_target_bytes());
-    let body = RangeBody::new(planned.stream(encoder), format);
+    let body = match *request.method() {
+        // The head says nothing that would have to be read for it.
+        Method::HEAD => Body::from_stream(stream::empty::<Result<Bytes, Infallible>>()),
+        _ => Body::new(RangeBody::new(begin(planned.stream(encoder)).await?, format)),
+    };
 
-    let mut response = Response::new(Body::new(body));
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, media_type);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -164,6 +177,19 @@ pub(super) async fn read_records(
     };
     headers.insert(END_DELIVERY, HeaderValue::from_static(delivery));
     Ok(response)
+}
+
+/// Waits a little for the first frame: a failure that comes before it still gets the status that it deserves.
+async fn begin<S>(mut frames: S) -> Result<impl Stream<Item = Result<Part, ReadRangeError>> + Unpin, ReadRangeError>
+where
+    S: Stream<Item = Result<Part, ReadRangeError>> + Unpin,
+{
+    let first = match timeout(FIRST_FRAME_WAIT, frames.next()).await {
+        Ok(Some(Err(error))) => return Err(error),
+        Ok(first) => first,
+        Err(_) => None,
+    };
+    Ok(stream::iter(first).chain(frames))
 }
 
 fn format(query: &Query<'_>) -> Result<Format, ApiError> {

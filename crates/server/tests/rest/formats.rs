@@ -79,7 +79,7 @@ async fn what_comes_out_goes_in_again_and_comes_out_the_same() {
     let world = World::start().await;
     write_hard(&world, "plain").await;
     let answer = world.get("/v1/topics/plain/records").await;
-    crate::support::create_topic(&world.cluster, "copy", 1).await;
+    crate::support::create_topic(&world.cluster, "copy", 1, 1 << 20).await;
     // As it is, the end statement included.
     let published = world.post("/v1/topics/copy/records", answer.body.clone()).await;
     assert_eq!((published.status, published.json::<rest::PublishAnswer>().records), (StatusCode::OK, 9));
@@ -161,6 +161,10 @@ async fn protobuf_cannot_say_null_and_says_so() {
     let answer = world.get("/v1/topics/messages/records?format=protobuf").await;
     assert_eq!(messages(&answer.body), [b"\x08\x05"]);
     assert!(answer.failure.is_some() && answer.trailers.is_none());
+    // With nothing sent yet, the failure has a status.
+    let first = world.get("/v1/topics/messages/records?format=protobuf&offset=1").await;
+    assert_eq!(first.error_with("offset").2.as_deref(), Some("1"));
+    assert!(first.error().error.message.contains("format=ndjson"), "{}", first.text());
     // Who asks for lines sees all three.
     let (records, _) = world.get("/v1/topics/messages/records").await.ndjson();
     assert_eq!(records.len(), 3);
@@ -189,7 +193,7 @@ async fn protobuf_values_become_json_and_those_that_cannot_are_marked_and_counte
 #[tokio::test]
 async fn long_records_come_whole_in_every_format() {
     let world = World::start().await;
-    let text = format!("\"{}\u{2028}\u{85}\\r{}\"", "ä".repeat(35_000), "x".repeat(800_000));
+    let text = format!("\"{}\u{2028}\u{85}\\r{}\"", "ä".repeat(35_000), "x".repeat(2 << 20));
     world.write("documents", &[record(None, Some(text.as_bytes())), record(None, Some(b"1"))]).await;
     let lines = world.get("/v1/topics/documents/records?format=values").await;
     assert_eq!(lines.lines(), [text.as_str(), "1"]);
@@ -197,4 +201,24 @@ async fn long_records_come_whole_in_every_format() {
     assert_eq!(records[0].value, Some(serde_json::from_str(&text).unwrap()));
     let delimited = world.get("/v1/topics/documents/records?format=protobuf").await;
     assert_eq!(messages(&delimited.body), [text.as_bytes(), b"1"]);
+}
+
+#[tokio::test]
+async fn a_deeply_nested_value_fells_nobody() {
+    let world = World::start().await;
+    let deep = format!("{}{}", "[".repeat(400_000), "]".repeat(400_000));
+    let open = "{\"a\":".repeat(150_000);
+    world.write("documents", &[record(None, Some(deep.as_bytes())), record(None, Some(open.as_bytes()))]).await;
+    world.write("messages", &[record(None, Some(&[0x1a; 500_000]))]).await;
+    for topic in ["documents", "messages"] {
+        for format in ["ndjson", "json", "values", "protobuf"] {
+            let answer = world.get(&format!("/v1/topics/{topic}/records?format={format}")).await;
+            assert_eq!((answer.status, &answer.failure), (StatusCode::OK, &None));
+        }
+        for value in [deep.as_str(), open.as_str()] {
+            // Taken or refused: the answer is one of the server that goes on.
+            let answer = world.post(&format!("/v1/topics/{topic}/records"), format!("{{\"value\":{value}}}")).await;
+            assert!(answer.status == StatusCode::OK || answer.error().error.details["line"] == "1");
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub fn message_type() -> MessageType {
 }
 
 /// Everything that a request meets. Topics: `plain` and `wide` (three partitions) hold bytes, `documents` JSON, `messages`
-/// Protobuf; all are empty.
+/// Protobuf; all are empty. Records may have a mebibyte, in `documents` four.
 pub struct World {
     pub broker: Broker,
     pub cluster: Cluster,
@@ -62,10 +62,12 @@ impl World {
         // A broker that is gone stays gone here: the tests need not wait for it as long as an operator would.
         config.connect_timeout = Duration::from_secs(2);
         config.retry = RetryLimits { attempts: 2, deadline: Duration::from_secs(2), ..RetryLimits::default() };
-        let producer = Producer::new(&config, ProducerSettings::default()).unwrap();
+        let settings = ProducerSettings { message_max_bytes: 4 << 20, ..ProducerSettings::default() };
+        let producer = Producer::new(&config, settings).unwrap();
         let cluster = Cluster::connect(config).await.unwrap();
         for (name, partitions) in [("plain", 1), ("wide", 3), ("documents", 1), ("messages", 1)] {
-            create_topic(&cluster, name, partitions).await;
+            let max_message_bytes = if name == "documents" { 4 << 20 } else { 1 << 20 };
+            create_topic(&cluster, name, partitions, max_message_bytes).await;
         }
         let mut payloads = Payloads::default();
         payloads.insert(TopicName::new("documents").unwrap(), TopicPayload::Json);
@@ -131,8 +133,11 @@ impl World {
     }
 }
 
-pub async fn create_topic(cluster: &Cluster, name: &str, partitions: i32) {
-    let config = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
+pub async fn create_topic(cluster: &Cluster, name: &str, partitions: i32, max_message_bytes: usize) {
+    let config = BTreeMap::from([
+        ("retention.ms".to_owned(), "-1".to_owned()),
+        ("max.message.bytes".to_owned(), max_message_bytes.to_string()),
+    ]);
     let topic = NewTopic { name: TopicName::new(name).unwrap(), partitions, replication_factor: 1, config };
     cluster.create_topic(&topic).await.unwrap();
 }

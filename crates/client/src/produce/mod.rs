@@ -104,6 +104,9 @@ pub struct ProduceSummary {
 }
 
 /// A producer: idempotent, `acks=all`, keys land where Java's producer puts them. Cheap to clone.
+///
+/// Records that are not acknowledged yet when the last clone and the last session are dropped are given up: see
+/// [`Producer::flush`]. The queue is shared by all sessions, so a topic whose leader is away may slow the others down.
 #[derive(Clone)]
 pub struct Producer {
     inner: Arc<Inner>,

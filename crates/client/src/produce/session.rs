@@ -14,7 +14,7 @@ use super::native::{InFlight, Native};
 use super::{ProduceSummary, ProducedPartition, RecordToSend};
 
 /// The records of one caller to one topic, sent in order and counted. Dropping it stops the counting; records that were sent
-/// are still written.
+/// are still written as long as the producer lives.
 pub struct ProduceSession {
     native: Arc<Native>,
     shared: Arc<Shared>,

@@ -63,6 +63,17 @@ async fn latest(cluster: &Cluster, topic: &TopicName, partition: i32, isolation:
     answers[0].found.unwrap().offset
 }
 
+/// Waits until everything up to `offset` is decided: a commit or abort is acknowledged before its markers are written.
+async fn decided(cluster: &Cluster, topic: &TopicName, partition: i32, offset: i64) {
+    for _ in 0..2_000 {
+        if latest(cluster, topic, partition, Isolation::ReadCommitted).await == offset {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the last stable offset of {topic}-{partition} does not become {offset}");
+}
+
 async fn read(cluster: &Cluster, topic: &TopicName, partition: i32, end: i64, isolation: Isolation) -> Vec<i64> {
     // One fetch for all, then one for each batch.
     let mut both = Vec::new();
@@ -90,9 +101,10 @@ async fn a_read_whose_last_offset_is_a_commit_marker_ends_and_so_does_one_of_mar
     })
     .await
     .unwrap();
-    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadCommitted).await, 3);
+    decided(&cluster, &topic, 0, 3).await;
     assert_eq!(read(&cluster, &topic, 0, 3, Isolation::ReadCommitted).await, [0, 1]);
     // Only the marker is left.
+    decided(&cluster, &topic, 1, 2).await;
     cluster.delete_records(&topic, &[(1, 1)]).await.unwrap();
     let mut reader = cluster.read(slice(topic.as_str(), 1, 1, 2), options());
     let (offsets, result) = drain(&mut reader).await;
@@ -120,7 +132,7 @@ async fn aborted_records_are_read_only_by_who_asks_for_uncommitted_ones() {
     })
     .await
     .unwrap();
-    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadCommitted).await, 10);
+    decided(&cluster, &topic, 0, 10).await;
     assert_eq!(read(&cluster, &topic, 0, 10, Isolation::ReadCommitted).await, [2, 5, 6]);
     assert_eq!(read(&cluster, &topic, 0, 10, Isolation::ReadUncommitted).await, [0, 1, 2, 5, 6, 8]);
 }
@@ -139,7 +151,7 @@ async fn an_open_transaction_bounds_what_is_committed_and_reading_goes_on_when_i
     })
     .await
     .unwrap();
-    assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadCommitted).await, 3);
+    decided(&cluster, &topic, 0, 3).await;
     assert_eq!(latest(&cluster, &topic, 0, Isolation::ReadUncommitted).await, 6);
     assert_eq!(read(&cluster, &topic, 0, 3, Isolation::ReadCommitted).await, [0, 1]);
     assert_eq!(read(&cluster, &topic, 0, 6, Isolation::ReadUncommitted).await, [0, 1, 3, 4, 5]);

@@ -57,7 +57,7 @@ impl Server {
             return Err(StartError::NotLoopback { listen });
         }
         let grpc = grpc::services(engine.clone(), config.grpc).await?;
-        let rest = rest::router(engine.clone(), config.rest.clone());
+        let rest = rest::router(engine.clone(), config.rest);
 
         let bound = TcpListener::bind(listen).await;
         let listener = bound.map_err(|source| StartError::Bind { listen, source })?;

@@ -98,6 +98,9 @@ impl BrokerProxy {
 async fn forward(shared: Arc<Shared>, client: TcpStream) {
     let target = shared.target.lock().unwrap();
     let Ok(broker) = TcpStream::connect(target).await else { return };
+    for side in [&client, &broker] {
+        side.set_nodelay(true).unwrap();
+    }
     let (from_client, mut to_client) = client.into_split();
     let (mut from_broker, to_broker) = broker.into_split();
     // Either side's end ends both.

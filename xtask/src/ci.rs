@@ -1,6 +1,6 @@
 //! `cargo xtask ci`.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -19,15 +19,16 @@ pub(crate) struct CiArguments {
 /// The vendored crate keeps its authors' style.
 const NOT_OURS: [&str; 2] = ["--exclude", "kafka-protocol"];
 
-/// Runs every step, also after one has failed: one run tells all that is wrong.
+/// Runs every step, also after one has failed: one run tells all that is wrong. Only missing tools end it at once.
 pub(crate) fn run(arguments: &CiArguments) -> Result<ExitCode> {
+    tools()?;
+
     let mut reports = Vec::new();
     let mut run_step = |name, alone, work: &mut dyn FnMut() -> Result<()>| {
         let (report, _) = step::step(name, alone, work);
         reports.push(report);
     };
 
-    run_step("tools", "java --version; mvn --version; c++ --version", &mut tools);
     run_step("lock file", "cargo metadata --locked --format-version 1", &mut || {
         cargo::output(&mut cargo(&["metadata", "--locked", "--format-version", "1"])).map(drop)
     });
@@ -71,9 +72,24 @@ fn print(reports: &[StepReport]) {
     }
 }
 
-/// Without these, tests would have to be skipped after a quarter of an hour of building.
+/// Programs that the steps call, beside cargo, and what for.
+const TOOLS: [(&str, &str, &str); 5] = [
+    ("java", "--version", "Apache Kafka"),
+    ("mvn", "--version", "Apache Kafka's jars"),
+    ("c++", "--version", "libFuzzer"),
+    ("curl", "--version", "a test of what a client sees"),
+    ("git", "--version", "the test of the tracked files"),
+];
+
+/// Without these, a test would have to be skipped after a quarter of an hour of building.
 fn tools() -> Result<()> {
-    cargo::output(std::process::Command::new("java").arg("--version")).map(drop)?;
-    cargo::output(std::process::Command::new("mvn").args(["--batch-mode", "--version"])).map(drop)?;
-    fuzz::cpp_compiler()
+    let works = |program: &str, argument: &str| {
+        Command::new(program).arg(argument).stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+    };
+    let missing = TOOLS.iter().filter(|(program, argument, _)| !works(program, argument));
+    let missing: Vec<String> = missing.map(|(program, _, what_for)| format!("`{program}` for {what_for}")).collect();
+    if !missing.is_empty() {
+        bail!("not on the PATH, or not working: {}", missing.join(", "));
+    }
+    Ok(())
 }

@@ -51,7 +51,7 @@ pub(crate) fn fuzz(seconds: u32, names: &[String]) -> Result<()> {
 }
 
 /// libFuzzer is C++, and only the fuzz targets need it.
-pub(crate) fn cpp_compiler() -> Result<()> {
+fn cpp_compiler() -> Result<()> {
     let mut command = Command::new("c++");
     command.arg("--version");
     cargo::output(&mut command).map(drop).context("the fuzz targets need a C++ compiler")

@@ -88,8 +88,8 @@ impl IndexEntry {
 
     /// Whether this entry can stand behind `before` (`None`: first) in a segment that begins at `base_offset`.
     pub(crate) fn follows(&self, before: Option<&Self>, base_offset: i64) -> bool {
-        let (next_offset, position, max) =
-            before.map_or((base_offset, 0, NO_TIMESTAMP), |b| (b.last_offset + 1, b.end(), b.running_max));
+        let (next_offset, position, max) = before
+            .map_or((base_offset, 0, NO_TIMESTAMP), |b| (b.last_offset.saturating_add(1), b.end(), b.running_max));
         self.base_offset == next_offset
             && self.last_offset >= self.base_offset
             && u64::from(self.position) == position
@@ -150,6 +150,32 @@ impl<'a> Index<'a> {
         self.file.read_exact_at(&mut bytes, entry_at(number))?;
         IndexEntry::decode(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("index entry {number} is damaged")))
+    }
+
+    /// Walks along the entries from the first, as long as they are sound and each fits behind the one before in a segment
+    /// that begins at `base_offset`, and as long as `goes_on`. Answers how many those are, and the last of them.
+    pub(crate) fn walk(
+        &self,
+        base_offset: i64,
+        mut goes_on: impl FnMut(&IndexEntry) -> bool,
+    ) -> io::Result<(u32, Option<IndexEntry>)> {
+        const CHUNK: u32 = 1024;
+        let mut last = None;
+        let mut number = 0;
+        let mut buffer = vec![0; (self.entries.min(CHUNK) as usize) * ENTRY_BYTES as usize];
+        while number < self.entries {
+            let chunk = (self.entries - number).min(CHUNK);
+            let Some(chunk) = buffer.get_mut(..chunk as usize * ENTRY_BYTES as usize) else { break };
+            self.file.read_exact_at(chunk, entry_at(number))?;
+            for bytes in chunk.as_chunks::<{ ENTRY_BYTES as usize }>().0 {
+                match IndexEntry::decode(bytes) {
+                    Some(entry) if entry.follows(last.as_ref(), base_offset) && goes_on(&entry) => last = Some(entry),
+                    _ => return Ok((number, last)),
+                }
+                number += 1;
+            }
+        }
+        Ok((number, last))
     }
 
     /// The number of the first entry for which `before` is false; [`Index::len`] when there is none. `before` must not

@@ -167,7 +167,7 @@ impl Recovery<'_> {
         let files = self.open_files(segment).map_err(io)?;
         let bytes = files.log.metadata().map_err(io)?.len();
         if let Some(next_offset) = successor.filter(|next_offset| *next_offset <= self.synced)
-            && let Some(extent) = trusted_extent(&files, bytes, next_offset).map_err(io)?
+            && let Some(extent) = trusted_extent(&files, base_offset, bytes, next_offset).map_err(io)?
         {
             return Ok(Found { extent, is_end: false });
         }
@@ -258,20 +258,13 @@ impl Recovery<'_> {
 }
 
 /// The extent of a sealed segment from its index alone, if index, file length and next segment agree.
-fn trusted_extent(files: &SegmentFiles, bytes: u64, next_offset: i64) -> io::Result<Option<Extent>> {
+fn trusted_extent(files: &SegmentFiles, base_offset: i64, bytes: u64, next_offset: i64) -> io::Result<Option<Extent>> {
     let index = Index::of_file(&files.index)?;
-    let whole = files.index.metadata()?.len() == index::entry_at(index.len());
-    if !whole || index.len() == 0 {
-        return Ok(None);
-    }
-    let last = match index.get(index.len() - 1) {
-        Ok(last) => last,
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let agrees = last.end() == bytes && last.last_offset.checked_add(1) == Some(next_offset);
-    let extent = Extent { bytes, entries: index.len(), next_offset, max_timestamp: last.running_max };
-    Ok(agrees.then_some(extent))
+    let (entries, last) = index.walk(base_offset, |_| true)?;
+    let whole = entries == index.len() && files.index.metadata()?.len() == index::entry_at(entries);
+    Ok(last
+        .filter(|last| whole && last.end() == bytes && last.last_offset.checked_add(1) == Some(next_offset))
+        .map(|last| Extent { bytes, entries, next_offset, max_timestamp: last.running_max }))
 }
 
 /// A walk along the batches of one segment.
@@ -290,25 +283,11 @@ impl<'a> Scan<'a> {
     fn begin(files: &'a SegmentFiles, segment: &Segment, bytes: u64, synced: i64) -> io::Result<Self> {
         let base_offset = segment.base_offset();
         let index = Index::of_file(&files.index)?;
-        let mut last: Option<IndexEntry> = None;
-        let mut entries = 0;
-        for number in 0..index.len().min(index::MAX_ENTRIES) {
-            let entry = match index.get(number) {
-                Ok(entry) => entry,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
-                Err(error) => return Err(error),
-            };
-            let fits = entry.follows(last.as_ref(), base_offset) && entry.end() <= bytes;
-            if !fits || entry.last_offset >= synced {
-                break;
-            }
-            last = Some(entry);
-            entries = number + 1;
-        }
+        let (entries, last) = index.walk(base_offset, |entry| entry.end() <= bytes && entry.last_offset < synced)?;
         let extent = last.map_or(Extent::empty(base_offset), |last| Extent {
             bytes: last.end(),
             entries,
-            next_offset: last.last_offset + 1,
+            next_offset: last.last_offset.saturating_add(1),
             max_timestamp: last.running_max,
         });
         Ok(Self { files, bytes, synced, extent, new_entries: Vec::new(), first_new: entries })
@@ -391,3 +370,6 @@ fn crc_of(log: &File, position: u64, size: usize) -> io::Result<u32> {
     }
     Ok(crc)
 }
+
+#[cfg(test)]
+mod tests;

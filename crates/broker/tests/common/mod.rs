@@ -33,7 +33,11 @@ pub struct Client {
 
 impl Client {
     pub async fn connect(addr: SocketAddr) -> Self {
-        Self { stream: TcpStream::connect(addr).await.unwrap(), next_id: 1 }
+        Self::over(TcpStream::connect(addr).await.unwrap())
+    }
+
+    pub fn over(stream: TcpStream) -> Self {
+        Self { stream, next_id: 1 }
     }
 
     pub fn stream(&mut self) -> &mut TcpStream {
@@ -239,8 +243,10 @@ pub fn batch_of_value(value: &[u8]) -> Bytes {
     writer.finish().unwrap()
 }
 
+/// No retention during a test: most of them use timestamps from long ago.
 pub fn config(dir: &Path) -> BrokerConfig {
-    BrokerConfig { fsync: FsyncPolicy::Never, ..BrokerConfig::new(dir) }
+    let retention_interval = std::time::Duration::from_secs(86_400);
+    BrokerConfig { fsync: FsyncPolicy::Never, retention_interval, ..BrokerConfig::new(dir) }
 }
 
 pub async fn start(dir: &Path) -> Broker {

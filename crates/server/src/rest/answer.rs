@@ -109,8 +109,8 @@ mod tests {
 
     type Frames = Vec<Result<Part, ReadRangeError>>;
 
-    fn data(text: &'static str) -> Result<Part, ReadRangeError> {
-        Ok(Part::Data(Bytes::from_static(text.as_bytes())))
+    fn data(text: &'static str) -> Part {
+        Part::Data(Bytes::from_static(text.as_bytes()))
     }
 
     /// The data, the trailer, and the failure.
@@ -132,10 +132,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_complete_read_ends_well_with_its_statement_where_the_format_has_it() {
-        let frames = vec![data("{}\n"), data("{\"end\":{}}\n"), Ok(Part::End { apart: None })];
+        let frames = vec![Ok(data("{}\n")), Ok(data("{\"end\":{}}\n")), Ok(Part::End { apart: None })];
         assert_eq!(collect(Format::Ndjson, frames).await, ("{}\n{\"end\":{}}\n".to_owned(), None, None));
         let apart = Some(Bytes::from_static(b"{\"records_sent\":1}"));
-        let (text, trailer, failure) = collect(Format::Values, vec![data("{}\n"), Ok(Part::End { apart })]).await;
+        let (text, trailer, failure) = collect(Format::Values, vec![Ok(data("{}\n")), Ok(Part::End { apart })]).await;
         assert_eq!((text.as_str(), failure), ("{}\n", None));
         assert_eq!(trailer.unwrap(), "{\"records_sent\":1}");
     }
@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_a_line_in_ndjson_and_an_abort_everywhere() {
         for format in Format::ALL {
-            let frames = vec![data("x\n"), Err(ReadRangeError::ShuttingDown), data("never\n")];
+            let frames = vec![Ok(data("x\n")), Err(ReadRangeError::ShuttingDown), Ok(data("never\n"))];
             let (text, trailer, failure) = collect(format, frames).await;
             let expected = if format == Format::Ndjson { "x\n{\"error\":{\"code\":\"SHUTTING_DOWN\"," } else { "x\n" };
             assert!(text.starts_with(expected) && !text.contains("never"), "{text}");
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frames_that_end_without_the_end_are_a_failure() {
         for format in Format::ALL {
-            let (_, trailer, failure) = collect(format, vec![data("x\n")]).await;
+            let (_, trailer, failure) = collect(format, vec![Ok(data("x\n"))]).await;
             assert_eq!(trailer, None);
             assert!(failure.unwrap().contains("without its end statement"));
         }

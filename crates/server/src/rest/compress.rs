@@ -163,9 +163,9 @@ impl CompressedBody {
         Self { inner, encoder, input: Bytes::new(), unflushed: false, tail: None, done: false }
     }
 
-    fn output_frame(&mut self) -> Option<Poll<Option<Result<Frame<Bytes>, axum::Error>>>> {
-        let output = self.encoder.output();
-        (!output.is_empty()).then(|| Poll::Ready(Some(Ok(Frame::data(std::mem::take(output).into())))))
+    fn take_output(&mut self) -> Option<Bytes> {
+        let output = std::mem::take(self.encoder.output());
+        (!output.is_empty()).then(|| output.into())
     }
 
     /// Compresses what the inner body has until a piece of output is full or nothing more is ready.
@@ -227,8 +227,8 @@ impl http_body::Body for CompressedBody {
                 Err(error) => this.tail = Some(Tail::Error(axum::Error::new(error))),
             }
         }
-        if let Some(frame) = this.output_frame() {
-            return frame;
+        if let Some(output) = this.take_output() {
+            return Poll::Ready(Some(Ok(Frame::data(output))));
         }
         this.done = true;
         match this.tail.take() {

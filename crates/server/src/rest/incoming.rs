@@ -21,6 +21,9 @@ pub enum Shape {
     Values,
 }
 
+/// A header as the producer wants it: its name, and its value if it has one.
+type HeaderBytes<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
+
 /// A record, ready to be sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Incoming<'a> {
@@ -28,7 +31,7 @@ pub struct Incoming<'a> {
     timestamp_ms: Option<i64>,
     key: Option<Cow<'a, [u8]>>,
     value: Option<Cow<'a, [u8]>>,
-    headers: Vec<(Cow<'a, [u8]>, Option<Cow<'a, [u8]>>)>,
+    headers: Vec<HeaderBytes<'a>>,
 }
 
 impl Incoming<'_> {
@@ -216,9 +219,7 @@ fn read_object<'a>(object: Object<'a>, payload: &TopicPayload) -> Result<Option<
     }))
 }
 
-fn read_header<'a>(
-    (index, header): (usize, ObjectHeader<'a>),
-) -> Result<(Cow<'a, [u8]>, Option<Cow<'a, [u8]>>), IncomingError> {
+fn read_header<'a>((index, header): (usize, ObjectHeader<'a>)) -> Result<HeaderBytes<'a>, IncomingError> {
     let name = match (header.name, header.name_base64) {
         (Some(_), Some(_)) => return Err(IncomingError::Both { field: "name" }),
         (Some(name), None) => into_bytes(name),

@@ -27,6 +27,7 @@ use super::openapi::{Failures, names};
 use super::query::Query;
 use super::{Rest, RestLimits, Topic, TopicPath};
 use crate::engine::{PublishError, Publishing};
+use crate::errors::with_records_written;
 
 /// What is read and thrown away of a body that was refused. A client that is still sending would otherwise see its
 /// connection reset before it has read why.
@@ -191,7 +192,7 @@ impl Upload {
         let warnings = self.publishing.warnings().iter().map(ToString::to_string).collect();
         match self.publishing.settle().await {
             (summary, None) => Ok(answer(&summary, warnings)),
-            (summary, Some(error)) => Err(written(produce_failure(&error, &self.places), summary.records)),
+            (summary, Some(error)) => Err(with_records_written(produce_failure(&error, &self.places), summary.records)),
         }
     }
 
@@ -211,7 +212,7 @@ impl Upload {
         };
         // A record that the cluster refused meanwhile changes the count, not the reason: this one came first.
         let (summary, _) = self.publishing.settle().await;
-        written(error, summary.records)
+        with_records_written(error, summary.records)
     }
 }
 
@@ -282,16 +283,6 @@ fn produce_failure(error: &PublishError, places: &Places) -> ApiError {
         Some(line) => ApiError { message: format!("line {line}: {}", api.message), ..api.with("line", line) },
         None => api,
     }
-}
-
-/// Nothing is taken in silence: an error says how many records of its request stand.
-fn written(error: ApiError, records: u64) -> ApiError {
-    let message = match records {
-        0 => format!("{}; no record was written", error.message),
-        1 => format!("{}; 1 record of the request was written", error.message),
-        _ => format!("{}; {records} records of the request were written", error.message),
-    };
-    ApiError { message, ..error.with("records_written", records) }
 }
 
 fn answer(summary: &ProduceSummary, warnings: Vec<String>) -> rest::PublishAnswer {

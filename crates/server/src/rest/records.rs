@@ -111,8 +111,9 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<ReadParameters>);
 /// aborted: no final chunk in HTTP/1.1, RST_STREAM in HTTP/2. An answer without its end is incomplete.
 ///
 /// In `values` a record without a value is the line `null`, and a value that has no JSON form the line
-/// `{"value_base64":"…"}`, counted in `values_not_converted`. `protobuf` cannot say that a record has no value: such a
-/// record ends it with an error.
+/// `{"value_base64":"…"}`, counted in `values_not_converted`. `protobuf` gives the values of any topic as stored, each
+/// behind its length as a varint (the parameter `messageType` of its media type names the message of a `protobuf` topic);
+/// it cannot say that a record has no value: such a record ends it with an error.
 #[utoipa::path(
     get,
     path = "/v1/topics/{topic}/records",

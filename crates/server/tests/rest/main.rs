@@ -3,9 +3,14 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::type_complexity,
     unused_qualifications,
     unreachable_pub,
     reason = "a test fails by panicking, and nothing outside uses its modules"
+)]
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the limits can grow, so only their fields can be set from here"
 )]
 
 mod compression;

@@ -9,6 +9,7 @@ mod bound;
 mod client;
 mod report;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use tokio::task::JoinSet;
 
 use self::bound::Bound;
 use self::client::{Hold, Outcome};
-use crate::machine::Machine;
+use crate::machine::{Machine, cpu_seconds};
 use crate::server::{self, Server};
 
 /// The records of the topic.
@@ -32,11 +33,13 @@ Usage: cargo run --release -- readers [options]
 
   --readers N      how many readers at once [200]
   --partitions N   how many partitions the topic has [1]
+  --binary FILE    measure this binary instead of building one
   --no-results     do not write bench/results/";
 
 struct Options {
     readers: usize,
     partitions: u32,
+    binary: Option<PathBuf>,
     write_results: bool,
 }
 
@@ -57,6 +60,10 @@ pub struct Run {
     pub records_per_second: f64,
     /// Messages of all streams.
     pub messages: u64,
+    /// Processor time of the server, in seconds.
+    pub server_cpu_seconds: Option<f64>,
+    /// Processor time of the readers, in seconds.
+    pub readers_cpu_seconds: Option<f64>,
     /// The server's memory before the first request, in MiB.
     pub idle_mib: f64,
     /// The most that it took, in MiB.
@@ -94,7 +101,9 @@ pub async fn run(arguments: Vec<String>) -> Result<bool> {
         println!("{USAGE}");
         return Ok(true);
     };
-    let binary = server::build()?;
+    // Before the benchmark itself is the load.
+    let machine = Machine::here(&server::project_root());
+    let binary = options.binary.map_or_else(server::build, Ok)?;
     let data_dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/readers-data");
     if data_dir.exists() {
         std::fs::remove_dir_all(&data_dir).context("the data of the last run")?;
@@ -135,7 +144,7 @@ pub async fn run(arguments: Vec<String>) -> Result<bool> {
     let results = Results {
         scenario: "readers",
         command,
-        machine: Machine::here(&server::project_root()),
+        machine,
         tidegate: server::version(&binary),
         readers: options.readers,
         partitions: options.partitions,
@@ -153,11 +162,12 @@ pub async fn run(arguments: Vec<String>) -> Result<bool> {
 
 /// `None`: help was asked for.
 fn options(arguments: &[String]) -> Result<Option<Options>> {
-    let mut options = Options { readers: 200, partitions: 1, write_results: true };
+    let mut options = Options { readers: 200, partitions: 1, binary: None, write_results: true };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         let mut number = || -> Result<u32> {
-            let text = arguments.next().with_context(|| format!("{argument} needs a number"))?;
+            let text = value()?;
             let number = text.parse().with_context(|| format!("{argument} {text}"))?;
             ensure!(number > 0, "{argument} {text}: at least 1");
             Ok(number)
@@ -165,6 +175,7 @@ fn options(arguments: &[String]) -> Result<Option<Options>> {
         match argument.as_str() {
             "--readers" => options.readers = number()? as usize,
             "--partitions" => options.partitions = number()?,
+            "--binary" => options.binary = Some(value()?.into()),
             "--no-results" => options.write_results = false,
             "--help" | "-h" => return Ok(None),
             other => bail!("unknown option {other}\n{USAGE}"),
@@ -181,6 +192,8 @@ async fn one_run(
     readers: usize,
 ) -> Result<(Run, Outcome)> {
     let idle = server.memory()?;
+    let cpu = || (server.cpu_seconds(), cpu_seconds("self"));
+    let cpu_before = cpu();
     // Everybody is connected before the first request, and everybody stands still before the memory is looked at.
     let connected = Arc::new(Barrier::new(readers + 1));
     let held = Arc::new(Barrier::new(readers + 1));
@@ -224,6 +237,8 @@ async fn one_run(
         }
     }
     let seconds = (started.elapsed() - stalled).as_secs_f64();
+    let taken = |before: Option<f64>, after: Option<f64>| Some(after? - before?);
+    let cpu_after = cpu();
     let outcome = first.context("no reader")?;
     let (records, bytes) = (outcome.records * readers as u64, outcome.bytes * readers as u64);
     let run = Run {
@@ -234,6 +249,8 @@ async fn one_run(
         megabytes_per_second: bytes as f64 / 1e6 / seconds,
         records_per_second: records as f64 / seconds,
         messages,
+        server_cpu_seconds: taken(cpu_before.0, cpu_after.0),
+        readers_cpu_seconds: taken(cpu_before.1, cpu_after.1),
         idle_mib: idle.resident,
         peak_mib: server.memory()?.peak,
     };

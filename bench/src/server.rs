@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::machine::kibibytes;
+use crate::machine::{cpu_seconds, kibibytes};
 
 /// How long a start may take, with recovery of the data.
 const START_WITHIN: Duration = Duration::from_secs(60);
@@ -118,6 +118,11 @@ impl Server {
             (Some(resident), Some(peak)) => Ok(Memory { resident, peak }),
             _ => bail!("/proc does not tell the memory of process {}", self.child.id()),
         }
+    }
+
+    /// The processor time that it has taken so far, in seconds.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        cpu_seconds(&self.child.id().to_string())
     }
 
     /// Ends it with SIGTERM and says whether it ended well.

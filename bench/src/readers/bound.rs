@@ -6,13 +6,13 @@ use serde::Serialize;
 const BUDGET_MIB: f64 = 4.0;
 /// One more fetch: a reader whose consumer waits for it may fetch beyond the budget.
 const FETCH_MIB: f64 = 1.0;
-/// Messages: one being filled, one handed over, one encoded and waiting for the connection's window. A message goes out at
-/// 512 KiB, and its buffer grows by doubling.
+/// Messages: one being filled, one handed over, one encoded and waiting for the connection's window. Each goes out at 512 KiB,
+/// but rows stand in memory as objects before they are encoded, and buffers grow by doubling.
 const MESSAGES_MIB: f64 = 3.0;
 /// The embedded broker runs in the same process and holds the answer to one fetch.
 const BROKER_MIB: f64 = 1.0;
 /// The process without a read: code, runtime, librdkafka, the broker's index.
-const BASE_MIB: f64 = 128.0;
+const BASE_MIB: f64 = 64.0;
 
 /// The bound, and what it is made of, in MiB.
 #[derive(Debug, Serialize)]

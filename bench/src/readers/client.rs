@@ -84,7 +84,7 @@ struct Records {
 
 impl Records {
     fn rows(&mut self, rows: &Rows) {
-        let hasher = self.partitions.entry(rows.partition).or_insert_with(Hasher::new);
+        let hasher = self.partitions.entry(rows.partition).or_default();
         for row in &rows.rows {
             let (key, value) = (row.key.as_deref(), row.value.as_deref());
             self.bytes += hash(hasher, row.offset, row.timestamp_ms, key, value);
@@ -93,7 +93,7 @@ impl Records {
     }
 
     fn columns(&mut self, columns: &Columns) -> Result<()> {
-        let hasher = self.partitions.entry(columns.partition).or_insert_with(Hasher::new);
+        let hasher = self.partitions.entry(columns.partition).or_default();
         let count = columns.offset_deltas.len();
         let lengths = [columns.timestamp_deltas.len(), columns.key_lengths.len(), columns.value_lengths.len()];
         ensure!(lengths == [count; 3], "columns of different lengths: {count} and {lengths:?}");

@@ -26,20 +26,22 @@ pub fn markdown(results: &Results) -> String {
          `{}`\n\n\
          The server is `tidegate demo` with the embedded broker, in one process; the readers are in another one on the same\n\
          machine and share its processors. Each reader has a connection of its own and reads the whole topic `flights`.\n\n\
-         | run | seconds | MB/s | M records/s | messages | memory idle | memory at most |\n\
-         |---|---|---|---|---|---|---|\n",
+         | run | seconds | MB/s | M records/s | messages | CPU server | CPU readers | memory idle | memory at most |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
         results.readers, results.command
     );
     for run in &results.runs {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "| {} | {:.2} | {:.0} | {:.2} | {} | {:.0} MiB | {:.0} MiB |",
+            "| {} | {:.2} | {:.0} | {:.2} | {} | {} | {} | {:.0} MiB | {:.0} MiB |",
             run.name,
             run.seconds,
             run.megabytes_per_second,
             run.records_per_second / 1e6,
             run.messages,
+            run.server_cpu_seconds.map_or_else(unknown, |seconds| format!("{seconds:.1} s")),
+            run.readers_cpu_seconds.map_or_else(unknown, |seconds| format!("{seconds:.1} s")),
             run.idle_mib,
             run.peak_mib
         );
@@ -71,7 +73,7 @@ pub fn markdown(results: &Results) -> String {
     }
     let _ = write!(
         text,
-        "\n## Machine\n\n- {} ({} at once), {} MiB, Linux {}\n- {}, {}, commit {}\n- {}, {} partition(s)",
+        "\n## Machine\n\n- {} ({} at once), {} MiB, Linux {}\n- {}, {}, commit {}\n- {}, {} partition(s), load before: {}",
         machine.cpu.clone().unwrap_or_else(unknown),
         machine.cpus.map_or_else(unknown, |cpus| cpus.to_string()),
         machine.memory_mib.map_or_else(unknown, |mib| mib.to_string()),
@@ -81,6 +83,7 @@ pub fn markdown(results: &Results) -> String {
         machine.commit.clone().unwrap_or_else(unknown),
         machine.date.clone().unwrap_or_else(unknown),
         results.partitions,
+        machine.load.map_or_else(unknown, |load| load.to_string()),
     );
     text
 }

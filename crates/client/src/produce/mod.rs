@@ -145,6 +145,20 @@ impl Producer {
         native.flush(self.inner.settings.delivery_timeout).await
     }
 
+    /// [`Producer::flush`], and then, if this is the last clone and no session is left, the end of librdkafka's threads and
+    /// connections. Who stops a broker of its own afterwards does not make librdkafka complain that it went away.
+    ///
+    /// # Errors
+    /// As [`Producer::flush`].
+    pub async fn close(self) -> Result<(), ProducerError> {
+        let flushed = self.flush().await;
+        let native = Arc::into_inner(self.inner).map(|inner| inner.current.into_inner());
+        if let Some(native) = native.and_then(Arc::into_inner) {
+            native.end().await;
+        }
+        flushed
+    }
+
     /// librdkafka's producer. One that has met a fatal error takes no record ever again, so a new one takes its place.
     fn native(&self) -> Arc<Native> {
         let mut current = self.inner.current.lock();

@@ -23,7 +23,7 @@ const PROPAGATION: Duration = Duration::from_secs(30);
 
 /// The settings of librdkafka.
 pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings) -> ClientConfig {
-    let millis = |time: Duration| time.as_millis().clamp(1, 900_000).to_string();
+    let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128).to_string();
     // Our own places bound the queue, and count more than librdkafka does (values alone): its limit is out of the way.
     let queue_kbytes = settings.queue_bytes.saturating_add(settings.message_max_bytes) / 1024 + 1;
     let mut config = ClientConfig::new();
@@ -134,6 +134,17 @@ impl Native {
         tokio::time::timeout(after, drained)
             .await
             .map_err(|_| ProducerError::Flush { unacknowledged: self.context.in_flight.load(Ordering::SeqCst), after })
+    }
+}
+
+impl Native {
+    /// Ends librdkafka and waits until it has: from then on no connection of it is left.
+    pub(super) async fn end(mut self) {
+        if let Some(producer) = self.producer.take()
+            && let Err(error) = tokio::task::spawn_blocking(move || drop(producer)).await
+        {
+            tracing::warn!(%error, "a producer did not end in order");
+        }
     }
 }
 

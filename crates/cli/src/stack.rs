@@ -67,7 +67,7 @@ fn not_loopback(addr: SocketAddr) -> Failure {
 /// period, the producer's records are written, the broker's go to the disk. A second signal ends the process at once.
 pub(crate) async fn serve_until_signal(
     server: Server,
-    producer: &Producer,
+    producer: Producer,
     broker: Option<Broker>,
     mut signals: Signals,
 ) -> Result<Exit, Failure> {
@@ -80,9 +80,10 @@ pub(crate) async fn serve_until_signal(
     Ok(Exit::Done)
 }
 
-/// Writes what is still on its way and stops the broker.
-pub(crate) async fn close(producer: &Producer, broker: Option<Broker>) -> Result<(), Failure> {
-    let flushed = producer.flush().await;
+/// Writes what is still on its way and stops the broker. No engine may be left: librdkafka would complain that its broker
+/// went away.
+pub(crate) async fn close(producer: Producer, broker: Option<Broker>) -> Result<(), Failure> {
+    let flushed = producer.close().await;
     if let Some(broker) = broker {
         broker.shutdown().await.map_err(|error| Failure::failed("the embedded broker", &error))?;
     }

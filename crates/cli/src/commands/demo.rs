@@ -7,7 +7,7 @@ mod plan;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tidegate_broker::{Broker, BrokerConfig, StartError};
@@ -24,7 +24,7 @@ use crate::output::talk;
 use crate::signals::Signals;
 use crate::stack::{cannot_listen, close, serve_until_signal, start_broker, start_server};
 use crate::target::{connect_cluster, engine};
-use crate::units::{bytes, count, span};
+use crate::units::{bytes, count};
 
 /// How long streams may go on after a signal: whoever stops a demo does not want to wait.
 const GRACE: Duration = Duration::from_secs(2);
@@ -35,8 +35,8 @@ Examples:
   tidegate demo --exit --data-dir ./flights --partitions 6 --compression zstd
   tidegate demo --listen 127.0.0.1:0 --kafka-listen 127.0.0.1:0
 
-The data: every flight that left New York in 2013, 336,776 records in the order in which they would have been published,
-25 minutes after landing; so most are late by the length of their flight. examples/flights/README.md tells more.";
+The data: every flight that left New York in 2013, 336,776 records in the order in which they would have been published, 25 \
+minutes after landing; so most are late by the length of their flight. examples/flights/README.md tells more.";
 
 fn after_help() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}")
@@ -74,8 +74,8 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
     listen: Listen,
 
-    /// Where the embedded broker speaks the Kafka protocol; port 0 takes a free one [default: 127.0.0.1:9092, or a free
-    /// port where that is taken]
+    /// Where the embedded broker speaks the Kafka protocol; port 0 takes a free one [default: 127.0.0.1:9092, or a
+    /// free port where that is taken]
     #[arg(long, value_name = "ADDRESS")]
     kafka_listen: Option<Listen>,
 
@@ -113,9 +113,9 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
         Some(data_dir) => data_dir.clone(),
         None => default_data_dir(),
     };
-    talk::say(format_args!("data in {}", data_dir.display()));
+    talk::say(format_args!("embedded broker, data in {}", data_dir.display()));
     let broker = start_embedded(&args, data_dir).await?;
-    talk::say(format_args!("Kafka on {} (embedded broker)", broker.addr()));
+    talk::say(format_args!("Kafka on {}", broker.addr()));
 
     let prepared = tokio::select! {
         prepared = prepare(&args, &broker) => prepared,
@@ -135,19 +135,20 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
         }
     };
     if args.exit {
-        close(&producer, Some(broker)).await?;
+        drop(engine);
+        close(producer, Some(broker)).await?;
         return Ok(Exit::Done);
     }
     let server = match start_server(listen, args.insecure, GRACE, engine).await {
         Ok(server) => server,
         Err(failure) => {
-            let _ = close(&producer, Some(broker)).await;
+            let _ = close(producer, Some(broker)).await;
             return Err(failure);
         }
     };
     talk::say(format_args!("REST and gRPC on http://{}", server.addr()));
     talk::say(try_this(server.addr(), broker.addr()));
-    serve_until_signal(server, &producer, Some(broker), signals).await
+    serve_until_signal(server, producer, Some(broker), signals).await
 }
 
 /// Starts the broker. The usual port may well be a real Kafka's; a demo that nobody gave a port then takes another.
@@ -186,7 +187,6 @@ async fn prepare(
     payloads.insert(data::protobuf_topic()?, TopicPayload::Protobuf(message.clone()));
     let (engine, producer) = engine(cluster.clone(), settings, payloads, EngineLimits::default())?;
 
-    let started = Instant::now();
     let loaded = load::load(
         &cluster,
         &producer,
@@ -194,9 +194,7 @@ async fn prepare(
         &plan::Wish { partitions: args.partitions, reload: args.reload, records: data::RECORDS },
     )
     .await?;
-    if loaded.anything_new {
-        talk::say(format_args!("loaded in {}", span(started.elapsed())));
-    } else if args.compression.is_some() {
+    if !loaded.anything_new && args.compression.is_some() {
         talk::say("--compression goes with the load, and the data is there already; --reload loads it again");
     }
     report(&cluster, &loaded).await?;
@@ -233,11 +231,11 @@ fn sizes(json: &Measured, protobuf: &Measured) -> String {
     };
     let table = layout(&head, &[row(data::JSON_TOPIC, json), row(data::PROTOBUF_TOPIC, protobuf)]);
     format!(
-        "\n{table}\nAs Protobuf the values are {} smaller; the record batches in the log ({}), keys and timestamps included, \
-         {}.\n",
+        "\n{table}\nAs Protobuf the values are {} smaller, and the log, which also holds keys and timestamps, is {} smaller \
+         (record batches as stored, {}).\n",
         times(json.value_bytes, protobuf.value_bytes),
-        json.compression_text(protobuf),
         times(json.stored_bytes, protobuf.stored_bytes),
+        json.compression_text(protobuf),
     )
 }
 
@@ -257,9 +255,9 @@ fn try_this(server: SocketAddr, kafka: SocketAddr) -> String {
     let elsewhere =
         if server.to_string() == DEFAULT_LISTEN { String::new() } else { format!(" --server http://{server}") };
     format!(
-        "
+        "\
 Try:
-  February, 24,980 flights; 107 of them are late, and the last line says that none is missing:
+  February, 24,980 flights; the last line says how many were late, and that none is missing:
     {tidegate} read flights --from 2013-02-01 --until 2013-03-01{elsewhere} > february.ndjson
 
   The same over REST, as bare values:
@@ -303,7 +301,7 @@ mod tests {
         let protobuf = Measured { value_bytes: 20_000_000, stored_bytes: 30_000_000, ..json };
         let text = sizes(&json, &protobuf);
         assert!(text.contains("the values are 4.8 times smaller"), "{text}");
-        assert!(text.contains("(uncompressed)") && text.contains("3.7 times."), "{text}");
+        assert!(text.contains("is 3.7 times smaller (record batches as stored, uncompressed)"), "{text}");
         assert_eq!(times(1, 0), "infinitely many times");
     }
 

@@ -26,17 +26,19 @@ use crate::units::{Size, bytes, count, counted, per_second, span};
 const EXAMPLES: &str = "\
 Examples:
   JSON documents, each with its own time, into a new topic that keeps them for ever:
-    tidegate publish flights.json examples/flights/flights.ndjson.zst --timestamp-field event_time --key-field flight \\
-        --create --partitions 6 --config retention.ms=-1 --brokers localhost:9092
+    tidegate publish flights.json examples/flights/flights.ndjson.zst \\
+        --timestamp-field event_time --key-field flight --brokers localhost:9092 \\
+        --create --partitions 6 --config retention.ms=-1
 
-  The same documents as Protobuf:
+  The same documents as Protobuf, through the local server:
     tidegate publish flights examples/flights/flights.ndjson.zst --timestamp-field event_time \\
-        --proto examples/flights/flight.proto --message tidegate.examples.flights.v1.Flight --brokers localhost:9092
+        --proto examples/flights/flight.proto --message tidegate.examples.flights.v1.Flight
 
   A copy of a range, keys, headers and timestamps included:
     tidegate read flights.json --last 100 | tidegate publish copy --format ndjson
 
-Input: one JSON value a line. zstd and gzip are unpacked. Blank lines are skipped, two values on a line are refused.";
+Input: one JSON value a line; zstd and gzip are unpacked. Blank lines are skipped, two values on a line are refused. A line \
+null is a record without a value (a tombstone).";
 
 fn after_help() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}")
@@ -124,7 +126,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FormatArg {
-    /// The record's value
+    /// The record's value as JSON
     Values,
     /// An object with value, key, headers, timestamp and partition, as read writes it
     Ndjson,

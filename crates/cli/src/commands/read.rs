@@ -35,10 +35,10 @@ Examples:
     tidegate read flights.json --last 10 --brokers localhost:9092
 
   Protobuf values as they stand in the log, each behind its length:
-    tidegate read flights --from 2013-07-04 --until 2013-07-05 --format protobuf --output july.bin
+    tidegate read flights --from 2013-07-04 --until +24h --format protobuf --output july.bin
 
-Times: 2013-02-01 (UTC), RFC 3339 with an offset, 1714521600s, 1714521600000ms, now, -48h; --until also +1h (after --from).
-A number without a unit is refused. The range is half-open: --from is in it, --until is not.";
+Times: 2013-02-01 (UTC), RFC 3339 with an offset, 1714521600s, 1714521600000ms, now, -48h; --until also +1h, counted from \
+--from. A number without a unit is refused. The range is half-open: --from is in it, --until is not.";
 
 fn after_help() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}")

@@ -25,13 +25,13 @@ Examples:
   Over a Kafka cluster:
     tidegate serve --brokers localhost:9092
 
-  Over the embedded broker, with its data in a directory (for a laptop; production means Kafka or Event Hubs):
+  Over the embedded broker, for a laptop; production means Kafka or Event Hubs:
     tidegate serve --data-dir ./tidegate-data
 
   With everything in a file; examples/tidegate.yaml is annotated:
     tidegate serve --config tidegate.yaml
 
-SIGTERM or SIGINT: nothing new is accepted, streams end or are aborted within the grace period, the broker's records go to
+SIGTERM or SIGINT: nothing new is accepted, streams end or are aborted within the grace period, the broker's records go to \
 the disk, exit code 0. A second signal ends the process at once.";
 
 fn after_help() -> String {
@@ -97,7 +97,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         Source::Embedded(config) => {
             let data_dir = config.data_dir.clone();
             let broker = start_broker(config).await?;
-            talk::say(format_args!("Kafka on {} (embedded broker, data in {})", broker.addr(), data_dir.display()));
+            talk::say(format_args!("embedded broker, data in {}", data_dir.display()));
+            talk::say(format_args!("Kafka on {}", broker.addr()));
             let cluster = ClusterConfig::new([broker.addr().to_string()]);
             (Some(broker), cluster)
         }
@@ -120,7 +121,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         }
     };
     talk::say(format_args!("REST and gRPC on http://{}", server.addr()));
-    serve_until_signal(server, &producer, broker, signals).await
+    serve_until_signal(server, producer, broker, signals).await
 }
 
 fn default_address(text: &str) -> Result<SocketAddr, Failure> {

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure, chain};
 use crate::input::timestamp;
 use crate::output::progress::Progress;
 use crate::output::talk;
-use crate::units::count;
+use crate::units::{count, per_second, span};
 
 /// Partitions that are converted at the same time.
 const PARTITIONS_AT_ONCE: usize = 4;
@@ -177,7 +177,17 @@ async fn publish(producer: &Producer, topic: &TopicName) -> Result<(), Failure> 
         progress.set(records);
     }
     let summary = session.finish().await.map_err(|error| Failure::failed("cannot publish", &error))?;
-    expect_all(topic, summary.records)
+    expect_all(topic, summary.records)?;
+    tell(&format!("published to {topic}"), progress);
+    Ok(())
+}
+
+/// What was done, and how fast.
+fn tell(what: &str, progress: Progress) {
+    let elapsed = progress.elapsed();
+    drop(progress);
+    let rate = per_second(data::RECORDS, elapsed);
+    talk::say(format_args!("{} records {what} in {}, {}/s", count(data::RECORDS), span(elapsed), count(rate)));
 }
 
 fn document(line: &[u8]) -> Result<Document, String> {
@@ -232,6 +242,7 @@ async fn convert(
         }
     }
     expect_all(into, done.load(Ordering::Relaxed))?;
+    tell(&format!("converted into {into}"), progress);
     Ok(measured)
 }
 

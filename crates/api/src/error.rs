@@ -109,6 +109,8 @@ codes! {
         "The request, or one message of it, is larger than this server accepts.";
     TooManyReads "TOO_MANY_READS" TOO_MANY_REQUESTS ResourceExhausted true Server
         "As many reads as this server allows at once are in progress.";
+    TooManyPublishes "TOO_MANY_PUBLISHES" TOO_MANY_REQUESTS ResourceExhausted true Server
+        "As many publishes as this server allows at once are in progress.";
     ShuttingDown "SHUTTING_DOWN" SERVICE_UNAVAILABLE Unavailable true Server
         "This server is going away; another one, or this one later, can serve the request.";
     BatchUnreadable "BATCH_UNREADABLE" BAD_GATEWAY DataLoss false Cluster

@@ -43,6 +43,16 @@ macro_rules! public {
 
 public!(ListTopicsError, DescribeTopicError, ReadRangeError, PublishError);
 
+/// The error of a publish, with how many records of the request were written all the same.
+pub(crate) fn with_records_written(error: ApiError, records: u64) -> ApiError {
+    let message = match records {
+        0 => format!("{}; no record was written", error.message),
+        1 => format!("{}; 1 record of the request was written", error.message),
+        _ => format!("{}; {records} records of the request were written", error.message),
+    };
+    ApiError { message, ..error.with("records_written", records) }
+}
+
 /// A code with its details.
 struct Coded {
     code: Code,
@@ -140,6 +150,7 @@ impl Public for PublishError {
         match self {
             Self::TopicName(error) => topic_name(error),
             Self::Metadata(error) => metadata(error),
+            Self::TooManyPublishes { limit } => Coded::from(Code::TooManyPublishes).with("limit", limit),
             Self::Produce(error) => produce(error),
         }
     }

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 /// The engine's limits.
 ///
-/// What reading takes at most is `max_concurrent_reads x (per_request_budget_bytes + a few frames)`, a frame being
-/// `chunk_target_bytes` and a few of them standing between encoder and socket. With the defaults that is 256 x (4 MiB + 4 x
-/// 512 KiB), or 1.5 GiB, if every reader is as slow as can be; readers that keep up hold a fraction of it. One record
-/// batch or fetch that is larger than the budget still passes, alone.
+/// A read holds at most `2 x per_request_budget_bytes + 8 x chunk_target_bytes`: its readers may go beyond the budget by one
+/// fetch each, which are its equal shares, while they are waited for; frames under construction take up to four times the
+/// target (of a single partition: once), and a few full ones stand between the encoder and the socket. With the defaults
+/// that is 12 MiB, so 200 readers that are as slow as can be take at most 2.4 GiB. Readers that keep up take a fraction.
+/// A record batch or record that is larger than the budget still passes, alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
     /// Fetched bytes that one read may hold, over all its partitions. Default: 4 MiB.
     pub per_request_budget_bytes: usize,
     /// Reads in progress at once; one more is refused and may be retried. Default: 256.
     pub max_concurrent_reads: usize,
+    /// Publishes in progress at once; one more is refused and may be retried. Default: 64.
+    pub max_concurrent_publishes: usize,
     /// Partitions that one read fetches from at once; the others wait their turn. Default: 8.
     pub max_partitions_read_at_once: usize,
     /// How long a record may wait for its frame to fill. Default: 20 ms.
@@ -39,6 +42,7 @@ impl Default for EngineLimits {
         Self {
             per_request_budget_bytes: 4 << 20,
             max_concurrent_reads: 256,
+            max_concurrent_publishes: 64,
             max_partitions_read_at_once: 8,
             flush_after: Duration::from_millis(20),
             chunk_target_bytes: 512 << 10,

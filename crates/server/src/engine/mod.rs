@@ -27,7 +27,7 @@ pub use encode::{Encode, EncodeError};
 pub use ends::EndsError;
 pub use limits::EngineLimits;
 pub use payloads::{Payloads, TopicPayload, ValueDecoder};
-pub use publish::{PublishError, PublishWarning, Publishing};
+pub use publish::{PublishError, PublishPlace, PublishWarning, Publishing};
 pub use read::{OnDataLoss, PlannedRead, RangeSpec, RangeStream, ReadRangeError, ReadRequest};
 pub use topics::{DescribeTopicError, ListTopicsError, PartitionDescription, TopicDescription, TopicSummary};
 
@@ -44,6 +44,7 @@ struct Inner {
     limits: EngineLimits,
     clock: Clock,
     reads: Arc<Semaphore>,
+    publishes: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
@@ -64,9 +65,11 @@ impl Engine {
         limits: EngineLimits,
         clock: impl Fn() -> i64 + Send + Sync + 'static,
     ) -> Self {
-        let reads = Arc::new(Semaphore::new(limits.max_concurrent_reads.min(Semaphore::MAX_PERMITS)));
+        let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        let (reads, publishes) = (places(limits.max_concurrent_reads), places(limits.max_concurrent_publishes));
         let stop = CancellationToken::new();
-        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock: Box::new(clock), reads, stop }) }
+        let clock = Box::new(clock);
+        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock, reads, publishes, stop }) }
     }
 
     /// The limits in force.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_client::{
     MetadataError, ProduceError, ProduceSession, ProduceSummary, RecordToSend, TopicConfigEntry, TopicInfo,
 };
 use tidegate_model::{TimestampType, TopicName, TopicNameError};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Engine, TopicPayload};
 
@@ -20,6 +22,12 @@ pub enum PublishError {
     /// There is no such topic (none is created), or the cluster did not say.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    /// As many publishes as allowed are in progress.
+    #[error("{limit} publishes are in progress, and this server allows no more at once; try again later")]
+    TooManyPublishes {
+        /// The limit.
+        limit: usize,
+    },
     /// A record was not written; those before it may have been.
     #[error(transparent)]
     Produce(#[from] ProduceError),
@@ -60,6 +68,13 @@ pub struct Publishing {
     payload: TopicPayload,
     session: ProduceSession,
     retention: Option<RetentionWatch>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A place among the publishes that may be in progress at once.
+pub struct PublishPlace {
+    engine: Engine,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Engine {
@@ -68,18 +83,41 @@ impl Engine {
     /// # Errors
     /// [`PublishError::Metadata`] with [`MetadataError::UnknownTopic`] when it does not.
     pub async fn publish(&self, topic: &str) -> Result<Publishing, PublishError> {
+        self.publish_place()?.publish(topic).await
+    }
+
+    /// Takes a place among the publishes, for a caller that has to read some of the request before it knows the topic.
+    ///
+    /// # Errors
+    /// [`PublishError::TooManyPublishes`].
+    pub fn publish_place(&self) -> Result<PublishPlace, PublishError> {
+        let limit = self.limits().max_concurrent_publishes;
+        let permit = Arc::clone(&self.inner.publishes).try_acquire_owned();
+        let permit = permit.map_err(|_| PublishError::TooManyPublishes { limit })?;
+        Ok(PublishPlace { engine: self.clone(), permit })
+    }
+}
+
+impl PublishPlace {
+    /// Begins to write to a topic, which must exist.
+    ///
+    /// # Errors
+    /// As [`Engine::publish`].
+    pub async fn publish(self, topic: &str) -> Result<Publishing, PublishError> {
+        let Self { engine, permit } = self;
         let name = TopicName::new(topic)?;
-        let topic = self.inner.cluster.topic(&name).await?;
+        let topic = engine.inner.cluster.topic(&name).await?;
         // Only for a warning: a cluster that hides its configuration still takes records.
-        let retention = match self.inner.cluster.topic_config(&name).await {
-            Ok(config) => retention(&config).map(|retention| RetentionWatch::new(retention, self.now_ms())),
+        let retention = match engine.inner.cluster.topic_config(&name).await {
+            Ok(config) => retention(&config).map(|retention| RetentionWatch::new(retention, engine.now_ms())),
             Err(error) => {
                 tracing::debug!(topic = %name, %error, "the topic's retention is not known");
                 None
             }
         };
-        let payload = self.inner.payloads.get(&name);
-        Ok(Publishing { session: self.inner.producer.session(&name), topic, payload, retention })
+        let payload = engine.inner.payloads.get(&name);
+        let session = engine.inner.producer.session(&name);
+        Ok(Publishing { topic, payload, session, retention, _permit: permit })
     }
 }
 

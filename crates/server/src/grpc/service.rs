@@ -16,7 +16,8 @@ use super::encoder::MessageEncoder;
 use super::limits::{DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_FIELD, MIN_MAX_MESSAGE_BYTES, MessageLimits};
 use super::rows::Rows;
 use super::values::Values;
-use crate::engine::{Engine, PlannedRead, Publishing};
+use crate::engine::{Engine, PlannedRead, PublishError, Publishing};
+use crate::errors::with_records_written;
 
 /// The service over one engine.
 pub(super) struct Service {
@@ -66,6 +67,7 @@ impl v1::tidegate_server::Tidegate for Service {
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<v1::PublishResponse>, Status> {
+        let place = self.engine.publish_place().map_err(status)?;
         let mut incoming = Incoming { stream: request.into_inner(), limits: self.limits };
         let Some(first) = incoming.next().await? else {
             return Err(status(no_topic("the stream holds no message")));
@@ -73,24 +75,52 @@ impl v1::tidegate_server::Tidegate for Service {
         if first.topic.is_empty() {
             return Err(status(no_topic("the first message names no topic")));
         }
-        let mut publishing = self.engine.publish(&first.topic).await.map_err(status)?;
-        let topic = first.topic.clone();
-        let mut message = first;
-        loop {
-            if !message.topic.is_empty() && message.topic != topic {
-                return Err(status(other_topic(&topic, &message.topic)));
-            }
-            for record in &message.records {
-                send(&mut publishing, record).await?;
-            }
-            match incoming.next().await? {
-                Some(next) => message = next,
-                None => break,
-            }
-        }
+        let mut publishing = place.publish(&first.topic).await.map_err(status)?;
+        let received = receive(&mut publishing, first, &mut incoming).await;
         let warnings = publishing.warnings();
-        let summary = publishing.finish().await.map_err(status)?;
-        Ok(Response::new(convert::publish_response(&summary, &warnings)))
+        // Nothing is taken in silence: also a failed request says how many of its records stand.
+        let (summary, failure) = publishing.settle().await;
+        match received.and(failure.map_or(Ok(()), |failure| Err(Refused::Ours(failure.into())))) {
+            Ok(()) => Ok(Response::new(convert::publish_response(&summary, &warnings))),
+            Err(Refused::Ours(error)) => Err(status(with_records_written(error, summary.records))),
+            Err(Refused::Transport(failure)) => Err(failure),
+        }
+    }
+}
+
+/// Why a stream of records was not taken to its end.
+enum Refused {
+    Ours(ApiError),
+    /// The stream broke: whoever sent it is not there to hear why.
+    Transport(Status),
+}
+
+/// Sends the records of a stream until it ends.
+async fn receive(
+    publishing: &mut Publishing,
+    first: v1::PublishRequest,
+    incoming: &mut Incoming,
+) -> Result<(), Refused> {
+    let topic = first.topic.clone();
+    let mut message = Some(first);
+    while let Some(v1::PublishRequest { topic: named, records }) = message {
+        if !named.is_empty() && named != topic {
+            return Err(Refused::Ours(other_topic(&topic, &named)));
+        }
+        for record in &records {
+            send(publishing, record).await.map_err(|error| Refused::Ours(error.into()))?;
+        }
+        message = incoming.next().await?;
+    }
+    Ok(())
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Ours(error) => status(error),
+            Refused::Transport(failure) => failure,
+        }
     }
 }
 
@@ -109,7 +139,7 @@ fn messages(read: PlannedRead, layout: Layout, encoding: ValueEncoding, limits: 
     }
 }
 
-async fn send(publishing: &mut Publishing, record: &v1::PublishRecord) -> Result<(), Status> {
+async fn send(publishing: &mut Publishing, record: &v1::PublishRecord) -> Result<(), PublishError> {
     let headers: Vec<_> = record.headers.iter().map(|header| (&*header.name, header.value.as_deref())).collect();
     let record = RecordToSend {
         partition: record.partition,
@@ -118,7 +148,7 @@ async fn send(publishing: &mut Publishing, record: &v1::PublishRecord) -> Result
         headers: &headers,
         timestamp_ms: record.timestamp_ms,
     };
-    publishing.send(&record).await.map_err(status)
+    publishing.send(&record).await
 }
 
 /// The messages of a client's stream.
@@ -128,21 +158,18 @@ struct Incoming {
 }
 
 impl Incoming {
-    async fn next(&mut self) -> Result<Option<v1::PublishRequest>, Status> {
+    async fn next(&mut self) -> Result<Option<v1::PublishRequest>, Refused> {
+        let limit = self.limits.max_request_message_bytes;
         self.stream.message().await.map_err(|failure| match failure.code() {
             // What tonic's decoder says to a message beyond its limit; nothing else in a request stream says it.
-            tonic::Code::OutOfRange => status(
-                ApiError::new(
-                    Code::RequestTooLarge,
-                    format!(
-                        "a message of the request is larger than {} bytes, which is all that this server accepts \
-                         (max_request_message_bytes); send fewer records a message",
-                        self.limits.max_request_message_bytes
-                    ),
-                )
-                .with("limit", self.limits.max_request_message_bytes),
-            ),
-            _ => failure,
+            tonic::Code::OutOfRange => {
+                let message = format!(
+                    "a message of the request is larger than {limit} bytes, which is all that this server accepts \
+                     (max_request_message_bytes); send fewer records a message"
+                );
+                Refused::Ours(ApiError::new(Code::RequestTooLarge, message).with("limit", limit))
+            }
+            _ => Refused::Transport(failure),
         })
     }
 }

@@ -197,7 +197,7 @@ fn input() -> impl Strategy<Value = Input> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_record_comes_out_as_it_went_in_and_no_message_is_larger_than_allowed(

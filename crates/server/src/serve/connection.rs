@@ -21,9 +21,10 @@ use tower::ServiceExt as _;
 use super::ServerConfig;
 use super::first_bytes::FirstBytes;
 
-/// What a client may send ahead on one call and on one connection before it was read: 50 MB/s of publishing at 40 ms.
-const STREAM_WINDOW: u32 = 2 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+/// What a client may send ahead on one call and on one connection before it was read: publishing at 25 MB/s over 40 ms. It
+/// is also what a connection can make the server hold.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
 
 /// Serves connections.
 pub(super) struct Connections {

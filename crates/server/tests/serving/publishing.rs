@@ -2,6 +2,7 @@
 
 use tidegate_api::{Code, v1};
 use tidegate_server::ServerConfig;
+use tidegate_server::engine::EngineLimits;
 
 use crate::support::{DAY_MS, Setup, World, api_error, code, detail};
 
@@ -78,6 +79,32 @@ async fn a_stream_that_cannot_be_published_is_refused_with_the_reason() {
     }
     let topics = client.list_topics(v1::ListTopicsRequest::default()).await.unwrap().into_inner().topics;
     assert_eq!(topics.len(), 2, "none was created");
+}
+
+#[tokio::test]
+async fn a_failed_publish_says_how_many_of_its_records_stand() {
+    let world = World::start().await;
+    world.create("events", 1).await;
+    let mut client = world.grpc().await;
+    let stream = vec![message("events", vec![value("a"), value("b")]), message("", vec![value(vec![0; 2_000_000])])];
+    let error = api_error(&client.publish(tokio_stream::iter(stream)).await.unwrap_err());
+    assert_eq!((error.code, detail(&error, "record")), (Code::RecordTooLarge, "2"));
+    assert_eq!(detail(&error, "records_written"), "2");
+    assert_eq!(world.engine.describe_topic("events").await.unwrap().partitions[0].high_watermark, 2);
+}
+
+#[tokio::test]
+async fn one_publish_too_many_is_refused_and_may_be_tried_again() {
+    let limits = EngineLimits { max_concurrent_publishes: 1, ..EngineLimits::default() };
+    let world = World::with(Setup { limits, ..Setup::default() }).await;
+    world.create("events", 1).await;
+    let mut client = world.grpc().await;
+    let publishing = world.engine.publish("events").await.unwrap();
+    let one = || tokio_stream::iter([message("events", vec![value("v")])]);
+    let error = api_error(&client.publish(one()).await.unwrap_err());
+    assert_eq!((error.code, error.entry().retryable), (Code::TooManyPublishes, true));
+    publishing.finish().await.unwrap();
+    assert_eq!(client.publish(one()).await.unwrap().get_ref().records, 1);
 }
 
 #[tokio::test]

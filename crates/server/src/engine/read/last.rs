@@ -182,6 +182,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn exactly_the_wanted_records_lie_behind_the_start_whatever_the_gaps(
             records in btree_set(0_i64..2_000, 0..300),

@@ -8,6 +8,7 @@ use tidegate_client::{ReadError, Reader, ReaderOptions, Slice};
 use tidegate_model::{Chunk, OffsetRange, Record, TopicPartition};
 use tidegate_plan::{EndStatement, PartitionTally, Verdict};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
@@ -27,7 +28,8 @@ impl<E: Encode> Pump<E> {
     pub(super) fn new(read: PlannedRead, encoder: E, frames: mpsc::Sender<E::Frame>) -> Self {
         let tallies = read.partitions.iter().map(|plan| PartitionTally::new(*plan, read.range)).collect();
         let flush_after = read.engine.limits().flush_after;
-        let output = Output { encoder, full: Vec::new(), frames, pending_since: None, flush_after };
+        let in_order = read.partitions.len() == 1;
+        let output = Output { encoder, full: Vec::new(), frames, pending_since: None, flush_after, in_order };
         Self { left: read.limit.unwrap_or(u64::MAX), tallies, read, output }
     }
 
@@ -194,28 +196,41 @@ struct Output<E: Encode> {
     encoder: E,
     full: Vec<E::Frame>,
     frames: mpsc::Sender<E::Frame>,
-    /// Since when a record may be waiting in the encoder.
+    /// Since when the oldest record may have been waiting in the encoder. Time in which whoever reads the frames had not
+    /// taken the one before does not count: a slow reader is no reason for small frames.
     pending_since: Option<Instant>,
     flush_after: Duration,
+    /// Whether a full frame leaves nothing older behind: only where one partition is read.
+    in_order: bool,
 }
 
 impl<E: Encode> Output<E> {
     fn push(&mut self, partition: i32, record: &Record<'_>) -> Result<(), EncodeError> {
         self.encoder.push(partition, record, &mut self.full)?;
-        if self.full.is_empty() {
-            self.pending_since.get_or_insert_with(Instant::now);
-        } else {
-            self.pending_since = Some(Instant::now());
+        if self.in_order && !self.full.is_empty() {
+            self.pending_since = None;
         }
+        self.pending_since.get_or_insert_with(Instant::now);
         Ok(())
     }
 
     /// Hands the full frames over, one by one: waits for whoever reads them.
     async fn send_full(&mut self) {
         for frame in self.full.drain(..) {
-            // Nobody reads any more only when the stream, and this with it, is being dropped.
-            if self.frames.send(frame).await.is_err() {
-                return;
+            let waiting_since = match self.frames.try_send(frame) {
+                Ok(()) => continue,
+                Err(TrySendError::Full(frame)) => {
+                    let since = Instant::now();
+                    if self.frames.send(frame).await.is_err() {
+                        return;
+                    }
+                    since
+                }
+                // Nobody reads any more only when the stream, and this with it, is being dropped.
+                Err(TrySendError::Closed(_)) => return,
+            };
+            if let Some(since) = &mut self.pending_since {
+                *since += waiting_since.elapsed();
             }
         }
     }
@@ -249,5 +264,116 @@ async fn reached(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::{Headers, TimestampType};
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Gives out the partitions of its records: ten of one partition at a time, or all on a flush.
+    #[derive(Default)]
+    struct Tens(Vec<i32>);
+
+    impl Encode for Tens {
+        type Frame = Vec<i32>;
+
+        fn push(&mut self, partition: i32, _record: &Record<'_>, out: &mut Vec<Vec<i32>>) -> Result<(), EncodeError> {
+            self.0.push(partition);
+            if self.0.iter().filter(|pending| **pending == partition).count() == 10 {
+                self.0.retain(|pending| *pending != partition);
+                out.push(vec![partition; 10]);
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self, out: &mut Vec<Vec<i32>>) {
+            out.extend((!self.0.is_empty()).then(|| std::mem::take(&mut self.0)));
+        }
+
+        fn finish(&mut self, _end: &EndStatement, out: &mut Vec<Vec<i32>>) -> Result<(), EncodeError> {
+            self.flush(out);
+            Ok(())
+        }
+
+        fn values_not_converted(&self) -> u64 {
+            0
+        }
+    }
+
+    const RECORD: Record<'static> = Record {
+        offset: 0,
+        timestamp_ms: 0,
+        timestamp_type: TimestampType::CreateTime,
+        key: None,
+        value: None,
+        headers: Headers::EMPTY,
+    };
+
+    fn output(in_order: bool) -> (Output<Tens>, mpsc::Receiver<Vec<i32>>) {
+        let (frames, taken) = mpsc::channel(1);
+        let flush_after = Duration::from_millis(20);
+        let output =
+            Output { encoder: Tens::default(), full: Vec::new(), frames, pending_since: None, flush_after, in_order };
+        (output, taken)
+    }
+
+    impl Output<Tens> {
+        async fn step(&mut self, partition: i32) {
+            self.push(partition, &RECORD).unwrap();
+            self.send_full().await;
+            self.flush_if_due().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_waits_for_as_long_as_allowed_and_no_longer() {
+        let (mut output, mut taken) = output(true);
+        output.step(0).await;
+        advance(Duration::from_millis(19)).await;
+        output.flush_if_due().await;
+        assert!(taken.try_recv().is_err());
+        advance(Duration::from_millis(1)).await;
+        output.flush_if_due().await;
+        assert_eq!(taken.try_recv().unwrap(), [0]);
+        assert_eq!(output.due(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_partition_that_fills_frames_does_not_make_another_one_wait() {
+        let (mut output, mut taken) = output(false);
+        output.step(7).await;
+        for _ in 0..3 {
+            for _ in 0..10 {
+                output.step(0).await;
+            }
+            assert_eq!(taken.try_recv().unwrap(), [0; 10]);
+            advance(Duration::from_millis(7)).await;
+        }
+        output.flush_if_due().await;
+        assert_eq!(taken.try_recv().unwrap(), [7]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_gets_full_frames_all_the_same() {
+        for in_order in [true, false] {
+            let (mut output, mut taken) = output(in_order);
+            let reader = tokio::spawn(async move {
+                let mut sizes = Vec::new();
+                while let Some(frame) = taken.recv().await {
+                    sizes.push(frame.len());
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                sizes
+            });
+            for _ in 0..200 {
+                output.step(0).await;
+            }
+            drop(output);
+            assert_eq!(reader.await.unwrap(), [10; 20]);
+        }
     }
 }

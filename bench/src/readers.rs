@@ -134,7 +134,7 @@ pub async fn run(arguments: Vec<String>) -> Result<bool> {
         runs.push(run);
     }
 
-    let bound = Bound::of(options.readers);
+    let bound = Bound::of(options.readers, options.partitions);
     let within_bound = runs.iter().all(|run| run.peak_mib <= bound.total_mib);
     let command = match arguments.join(" ") {
         none if none.is_empty() => "cd bench && cargo run --release -- readers".to_owned(),

@@ -4,13 +4,13 @@ use serde::Serialize;
 
 /// Fetched record batches of one read that nobody has consumed yet: the engine's budget for one request.
 const BUDGET_MIB: f64 = 4.0;
-/// One more fetch: a reader whose consumer waits for it may fetch beyond the budget.
-const FETCH_MIB: f64 = 1.0;
+/// The most that one fetch asks for of one partition. It is also at most the partition's share of the budget.
+const MAX_FETCH_MIB: f64 = 1.0;
+/// Partitions that one read fetches from at once.
+const MAX_PARTITIONS_AT_ONCE: u32 = 8;
 /// Messages: one being filled, one handed over, one encoded and waiting for the connection's window. Each goes out at 512 KiB,
 /// but rows stand in memory as objects before they are encoded, and buffers grow by doubling.
 const MESSAGES_MIB: f64 = 3.0;
-/// The embedded broker runs in the same process and holds the answer to one fetch.
-const BROKER_MIB: f64 = 1.0;
 /// The process without a read: code, runtime, librdkafka, the broker's index.
 const BASE_MIB: f64 = 64.0;
 
@@ -28,13 +28,17 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The bound for so many readers.
-    pub fn of(readers: usize) -> Self {
+    /// The bound for so many readers of a topic with so many partitions.
+    pub fn of(readers: usize, partitions: u32) -> Self {
+        let at_once = f64::from(partitions.min(MAX_PARTITIONS_AT_ONCE));
+        let fetches = at_once * MAX_FETCH_MIB.min(BUDGET_MIB / at_once);
         let parts = vec![
             ("fetched and not yet consumed (the request's budget)", BUDGET_MIB),
-            ("one fetch beyond it", FETCH_MIB),
+            // A reader whose consumer waits for it may fetch although the others hold the whole budget.
+            ("one fetch of each partition beyond it", fetches),
             ("messages on their way out", MESSAGES_MIB),
-            ("the embedded broker's answer to one fetch", BROKER_MIB),
+            // It runs in the same process.
+            ("the embedded broker's answers to these fetches", fetches),
         ];
         let read_mib = parts.iter().map(|(_, mib)| mib).sum();
         Self { base_mib: BASE_MIB, read_mib, total_mib: BASE_MIB + readers as f64 * read_mib, parts }

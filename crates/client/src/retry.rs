@@ -7,6 +7,9 @@ use tokio::time::Instant;
 
 use crate::config::RetryLimits;
 
+/// However the limits are set. It also keeps the arithmetic of times inside its range.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+
 /// The attempts of one operation so far.
 #[derive(Debug)]
 pub(crate) struct Retry {
@@ -45,7 +48,7 @@ fn next_pause(limits: &RetryLimits, failed: u32, elapsed: Duration) -> Option<Du
         return None;
     }
     let doublings = (failed - 1).min(31);
-    Some(limits.backoff.saturating_mul(1 << doublings).min(limits.backoff_max))
+    Some(limits.backoff.saturating_mul(1 << doublings).min(limits.backoff_max).min(LONGEST_PAUSE))
 }
 
 /// 0.8 to 1.2, so that clients that failed together do not come back together.
@@ -83,6 +86,8 @@ mod tests {
     fn any_number_of_attempts_is_counted_without_overflow() {
         let limits = RetryLimits { attempts: u32::MAX, ..LIMITS };
         assert_eq!(next_pause(&limits, u32::MAX - 1, Duration::ZERO), Some(limits.backoff_max));
+        let endless = RetryLimits { backoff: Duration::MAX, backoff_max: Duration::MAX, ..LIMITS };
+        assert_eq!(next_pause(&endless, 1, Duration::ZERO), Some(LONGEST_PAUSE));
         let none = RetryLimits { attempts: 0, ..LIMITS };
         assert_eq!(next_pause(&none, 1, Duration::ZERO), None);
     }

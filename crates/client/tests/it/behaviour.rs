@@ -127,10 +127,11 @@ async fn a_topic_is_created_described_and_deleted(cluster: &Cluster) {
 
 async fn what_is_produced_is_read_back_byte_for_byte(cluster: &Cluster) {
     type Headers = [(&'static [u8], Option<&'static [u8]>)];
+    type KeyValueHeaders<'a> = (Option<&'a [u8]>, Option<&'a [u8]>, &'a Headers);
     let headers: &Headers =
         &[(b"a", Some(b"1")), (b"a", None), (b"", Some(b"")), ("\u{e9}\0".as_bytes(), Some(b"\xff"))];
     let binary: Vec<u8> = (0..=255).cycle().take(5_000).collect();
-    let records: Vec<(Option<&[u8]>, Option<&[u8]>, &Headers)> = vec![
+    let records: Vec<KeyValueHeaders<'_>> = vec![
         (None, None, &[]),
         (Some(b""), Some(b""), &[]),
         (Some(b"\xff\xfe\0"), Some(&binary), headers),

@@ -135,9 +135,7 @@ impl Native {
             .await
             .map_err(|_| ProducerError::Flush { unacknowledged: self.context.in_flight.load(Ordering::SeqCst), after })
     }
-}
 
-impl Native {
     /// Ends librdkafka and waits until it has: from then on no connection of it is left.
     pub(super) async fn end(mut self) {
         if let Some(producer) = self.producer.take()

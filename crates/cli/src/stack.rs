@@ -26,7 +26,8 @@ pub(crate) async fn start_broker(config: BrokerConfig) -> Result<Broker, Failure
     })
 }
 
-/// Starts the server and tells where it listens.
+/// Starts the server.
+#[expect(clippy::field_reassign_with_default, reason = "the configuration is non-exhaustive")]
 pub(crate) async fn start_server(
     listen: SocketAddr,
     insecure: bool,

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tidegate_broker::{Broker, BrokerConfig, StartError};
-use tidegate_client::{Cluster, ClusterConfig, ProducerSettings};
+use tidegate_client::{Cluster, ClusterConfig, Producer, ProducerSettings};
 use tidegate_model::Compression;
-use tidegate_server::engine::{EngineLimits, Payloads, TopicPayload};
+use tidegate_server::engine::{Engine, EngineLimits, Payloads, TopicPayload};
 
 use self::measure::Measured;
 use super::serve::DEFAULT_KAFKA_LISTEN;
@@ -117,16 +117,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
     let broker = start_embedded(&args, data_dir).await?;
     talk::say(format_args!("Kafka on {}", broker.addr()));
 
-    let prepared = tokio::select! {
-        prepared = prepare(&args, &broker) => prepared,
-        stop = signals.first() => {
-            // What is half loaded is found at the next start.
-            let _ = broker.shutdown().await;
-            talk::say(format_args!("{}: stopped before the data was loaded", stop.name()));
-            return Ok(Exit::Interrupted);
-        }
-    };
-    let (engine, producer) = match prepared {
+    let (engine, producer) = match prepare(&args, &broker).await {
         Ok(prepared) => prepared,
         Err(failure) => {
             // The failure that is reported is the one that came first.
@@ -134,7 +125,28 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
             return Err(failure);
         }
     };
+    let loaded = tokio::select! {
+        loaded = load_and_report(&args, &broker, &producer) => loaded.map(|()| None),
+        stop = signals.first() => Ok(Some(stop)),
+    };
+    match loaded {
+        Ok(None) => {}
+        Ok(Some(stop)) => {
+            // What is half loaded is found at the next start.
+            talk::say(format_args!("{}: stopped before all was loaded", stop.name()));
+            signals.exit_at_the_next();
+            drop(engine);
+            close(producer, Some(broker)).await?;
+            return Ok(Exit::Interrupted);
+        }
+        Err(failure) => {
+            drop(engine);
+            let _ = close(producer, Some(broker)).await;
+            return Err(failure);
+        }
+    }
     if args.exit {
+        signals.exit_at_the_next();
         drop(engine);
         close(producer, Some(broker)).await?;
         return Ok(Exit::Done);
@@ -173,32 +185,26 @@ async fn start_embedded(args: &DemoArgs, data_dir: PathBuf) -> Result<Broker, Fa
     }
 }
 
-/// Loads what is not there, and tells what there is.
-async fn prepare(
-    args: &DemoArgs,
-    broker: &Broker,
-) -> Result<(tidegate_server::engine::Engine, tidegate_client::Producer), Failure> {
+/// The engine over the embedded broker.
+async fn prepare(args: &DemoArgs, broker: &Broker) -> Result<(Engine, Producer), Failure> {
     let cluster = connect_cluster(ClusterConfig::new([broker.addr().to_string()])).await?;
-    let message = data::message()?;
     let compression = args.compression.map_or(Compression::None, Compression::from);
     let settings = ProducerSettings { compression, ..ProducerSettings::default() };
     let mut payloads = Payloads::default();
     payloads.insert(data::json_topic()?, TopicPayload::Json);
-    payloads.insert(data::protobuf_topic()?, TopicPayload::Protobuf(message.clone()));
-    let (engine, producer) = engine(cluster.clone(), settings, payloads, EngineLimits::default())?;
+    payloads.insert(data::protobuf_topic()?, TopicPayload::Protobuf(data::message()?));
+    engine(cluster, settings, payloads, EngineLimits::default())
+}
 
-    let loaded = load::load(
-        &cluster,
-        &producer,
-        &message,
-        &plan::Wish { partitions: args.partitions, reload: args.reload, records: data::RECORDS },
-    )
-    .await?;
+/// Loads what is not there, and tells what there is.
+async fn load_and_report(args: &DemoArgs, broker: &Broker, producer: &Producer) -> Result<(), Failure> {
+    let cluster = connect_cluster(ClusterConfig::new([broker.addr().to_string()])).await?;
+    let wish = plan::Wish { partitions: args.partitions, reload: args.reload, records: data::RECORDS };
+    let loaded = load::load(&cluster, producer, &data::message()?, &wish).await?;
     if !loaded.anything_new && args.compression.is_some() {
         talk::say("--compression goes with the load, and the data is there already; --reload loads it again");
     }
-    report(&cluster, &loaded).await?;
-    Ok((engine, producer))
+    report(&cluster, &loaded).await
 }
 
 /// Both sizes and their ratio.

@@ -1,9 +1,10 @@
 //! Progress on standard error: a bar on a terminal, else a plain line every few seconds, so that a log stays readable.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::talk;
 use crate::units;
@@ -65,7 +66,7 @@ impl Progress {
     }
 
     /// A warning in the midst of the work, without breaking the bar.
-    pub(crate) fn warn(&self, line: impl std::fmt::Display) {
+    pub(crate) fn warn(&self, line: impl fmt::Display) {
         match &self.shape {
             Shape::Bar(bar) => bar.suspend(|| talk::warn(&line)),
             Shape::Lines { .. } => talk::warn(&line),
@@ -90,13 +91,17 @@ fn bar(label: &str, total: Option<u64>) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(10);
     let bar = ProgressBar::with_draw_target(total, target).with_prefix(label.to_owned());
     let template = if total.is_some() {
-        "{prefix} [{bar:30}] {human_pos} of {human_len} records, {per_sec}, {eta} left"
+        "{prefix} [{bar:30}] {human_pos} of {human_len} records, {rate}, {eta} left"
     } else {
-        "{prefix} {spinner} {human_pos} records, {per_sec}"
+        "{prefix} {spinner} {human_pos} records, {rate}"
     };
     // The templates are constants; should one not parse, the plain default bar serves.
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
+        let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
+            // Nobody reads the digits behind the point; a bar that fails to write has nothing else to do.
+            let _ = write!(out, "{}/s", units::count(state.per_sec() as u64));
+        };
+        bar.set_style(style.with_key("rate", rate).progress_chars("=> "));
     }
     bar
 }

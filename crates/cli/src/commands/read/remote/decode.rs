@@ -8,7 +8,7 @@ use tidegate_server::formats::ndjson::{LineHead, LineValue};
 /// The records of one message.
 pub(super) enum Records {
     Rows(v1::Rows),
-    Columns(Columns),
+    Columns(Box<Columns>),
 }
 
 /// Checked: every array has an entry a record, and the lengths add up to what the blobs hold.
@@ -46,7 +46,7 @@ impl Records {
     pub(super) fn new(message: Message) -> Result<Self, Malformed> {
         match message {
             Message::Rows(rows) => Ok(Self::Rows(rows)),
-            Message::Columns(columns) => Columns::new(columns).map(Self::Columns),
+            Message::Columns(columns) => Columns::new(columns).map(|columns| Self::Columns(Box::new(columns))),
             Message::End(_) => Err(Malformed::NoRecords),
         }
     }
@@ -55,7 +55,7 @@ impl Records {
     pub(super) fn has_value_errors(&self) -> bool {
         match self {
             Self::Rows(rows) => rows.rows.iter().any(|row| !row.value_error.is_empty()),
-            Self::Columns(Columns { columns, .. }) => !columns.value_errors.is_empty(),
+            Self::Columns(columns) => !columns.columns.value_errors.is_empty(),
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
                 v1::Header { name: Bytes::from_static(b"h"), value: None },
                 v1::Header { name: Bytes::from_static(b"h"), value: Some(Bytes::new()) },
             ],
-            value_errors: vec![v1::ValueError { index: 2, error: "why".to_owned().into() }],
+            value_errors: vec![v1::ValueError { index: 2, error: "why".to_owned() }],
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(check(short), Err(Malformed::Lengths { what: "keys", lengths: 2, found: 3 }));
         let headers = v1::Columns { header_counts: vec![0, 0, u32::MAX], ..columns() };
         assert!(matches!(check(headers), Err(Malformed::Headers { found: 2, .. })));
-        let error = |index| v1::ValueError { index, error: "why".into() };
+        let error = |index| v1::ValueError { index, error: "why".to_owned() };
         let beyond = v1::Columns { value_errors: vec![error(3)], ..columns() };
         assert_eq!(check(beyond), Err(Malformed::ValueError { index: 3, records: 3 }));
         let disordered = v1::Columns { value_errors: vec![error(2), error(2)], ..columns() };

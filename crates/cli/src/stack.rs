@@ -27,22 +27,22 @@ pub(crate) async fn start_broker(config: BrokerConfig) -> Result<Broker, Failure
 }
 
 /// Starts the server.
-#[expect(clippy::field_reassign_with_default, reason = "the configuration is non-exhaustive")]
-pub(crate) async fn start_server(
-    listen: SocketAddr,
-    insecure: bool,
-    grace: Duration,
-    engine: Engine,
-) -> Result<Server, Failure> {
-    let mut config = ServerConfig::default();
-    config.listen = listen;
-    config.insecure = insecure;
-    config.grace = grace;
+pub(crate) async fn start_server(config: ServerConfig, engine: Engine) -> Result<Server, Failure> {
     Server::start(config, engine).await.map_err(|error| match error {
         StartError::Bind { listen, source } => cannot_listen(listen, &source, "--listen"),
         StartError::NotLoopback { listen } => not_loopback(listen),
         error @ StartError::Reflection(_) => Failure::failed("cannot serve", &error),
     })
+}
+
+/// The server's configuration, as far as flags set it.
+#[expect(clippy::field_reassign_with_default, reason = "the configuration is non-exhaustive")]
+pub(crate) fn server_config(listen: SocketAddr, insecure: bool, grace: Duration) -> ServerConfig {
+    let mut config = ServerConfig::default();
+    config.listen = listen;
+    config.insecure = insecure;
+    config.grace = grace;
+    config
 }
 
 /// The failure of listening on an address that `flag` sets.

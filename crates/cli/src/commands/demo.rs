@@ -22,7 +22,7 @@ use crate::exit::{EXIT_CODES, Exit, Failure};
 use crate::output::table::{Align, layout};
 use crate::output::talk;
 use crate::signals::Signals;
-use crate::stack::{cannot_listen, close, serve_until_signal, start_broker, start_server};
+use crate::stack::{cannot_listen, close, serve_until_signal, server_config, start_broker, start_server};
 use crate::target::{connect_cluster, engine};
 use crate::units::{bytes, count};
 
@@ -151,7 +151,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
         close(producer, Some(broker)).await?;
         return Ok(Exit::Done);
     }
-    let server = match start_server(listen, args.insecure, GRACE, engine).await {
+    let server = match start_server(server_config(listen, args.insecure, GRACE), engine).await {
         Ok(server) => server,
         Err(failure) => {
             let _ = close(producer, Some(broker)).await;

@@ -13,7 +13,7 @@ use crate::config::{Config, DEFAULT_LISTEN, Fsync, Listen};
 use crate::exit::{EXIT_CODES, Exit, Failure};
 use crate::output::talk;
 use crate::signals::Signals;
-use crate::stack::{serve_until_signal, start_broker, start_server};
+use crate::stack::{serve_until_signal, server_config, start_broker, start_server};
 use crate::target::{Brokers, connect_cluster, engine};
 use crate::units::Span;
 
@@ -107,7 +107,9 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         let cluster = connect_cluster(cluster_config).await?;
         let (engine, producer) = engine(cluster, settings, payloads, config.limits.engine())?;
         let grace = config.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);
-        let server = start_server(listen, insecure, grace, engine).await?;
+        let mut server = server_config(listen, insecure, grace);
+        config.limits.server(&mut server);
+        let server = start_server(server, engine).await?;
         Ok((server, producer))
     };
     let (server, producer) = match started.await {

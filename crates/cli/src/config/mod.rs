@@ -38,6 +38,7 @@ pub(crate) struct Config {
     /// The embedded broker.
     pub(crate) broker: Option<BrokerSection>,
     /// What requests may take.
+    #[serde(deserialize_with = "or_default")]
     pub(crate) limits: LimitsSection,
     /// What the topics hold.
     pub(crate) topics: TopicsSection,
@@ -136,6 +137,15 @@ where
         Scalar::Number(number) => number.to_string(),
     };
     text.parse().map_err(serde::de::Error::custom)
+}
+
+/// A section whose every line is commented out is there all the same, as null: the defaults.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 impl Config {

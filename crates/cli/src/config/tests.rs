@@ -1,3 +1,7 @@
+use tidegate_client::{ClusterConfig, ProducerSettings};
+use tidegate_server::ServerConfig;
+use tidegate_server::engine::EngineLimits;
+
 use super::*;
 use crate::exit::{Exit, Failure};
 
@@ -13,10 +17,18 @@ fn refused(text: &str) -> (String, String) {
 }
 
 #[test]
-fn the_annotated_example_is_valid_and_its_comments_tell_the_defaults() {
+fn the_annotated_example_is_valid_and_tells_the_defaults() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tidegate.yaml");
     let config = Config::load(&path).unwrap();
     assert!(config.broker.is_some() && config.kafka.is_none());
+    assert_eq!(config.limits.engine(), EngineLimits::default());
+    let mut server = ServerConfig::default();
+    config.limits.server(&mut server);
+    let default = ServerConfig::default();
+    assert_eq!(
+        (server.rest, server.grpc, server.max_connections),
+        (default.rest, default.grpc, default.max_connections)
+    );
     let payloads = config.topics.payloads().unwrap();
     let flights = payloads.get(&tidegate_model::TopicName::new("flights").unwrap());
     assert_eq!(flights.kind().name(), "protobuf");
@@ -31,14 +43,21 @@ fn the_annotated_example_is_valid_and_its_comments_tell_the_defaults() {
     assert_ne!(uncommented, text);
     let error = Config::parse(&uncommented, &path).unwrap_err().to_string();
     assert!(error.contains("kafka and broker are both there"), "{error}");
-    let only_kafka = uncommented.replace("\nbroker:", "\nlimits_of_no_use:");
-    let error = Config::parse(&only_kafka, &path).unwrap_err().to_string();
-    assert!(error.contains("unknown key \"limits_of_no_use\""), "{error}");
+    let broker = uncommented.find("\nbroker:").unwrap();
+    let after = broker + uncommented[broker..].find("\nkafka:").unwrap();
+    let only_kafka = format!("{}{}", &uncommented[..broker], &uncommented[after..]);
+    let kafka = Config::parse(&only_kafka, &path).unwrap().kafka.unwrap();
+    let (cluster, default) = (kafka.cluster(), ClusterConfig::new(["localhost:9092"]));
+    assert_eq!(format!("{cluster:?}"), format!("{default:?}"));
+    let mut settings = ProducerSettings { message_max_bytes: 64 << 20, ..ProducerSettings::default() };
+    let default = settings.clone();
+    kafka.producer(&mut settings).unwrap();
+    assert_eq!(settings, default);
 }
 
 #[test]
 fn an_empty_file_means_the_defaults() {
-    for text in ["", "\n# nothing\n"] {
+    for text in ["", "\n# nothing\n", "limits:\n  # none\ntopics:\n"] {
         let config = parse(text).unwrap();
         assert!(config.listen.is_none() && config.kafka.is_none() && !config.insecure);
     }
@@ -72,6 +91,9 @@ fn sizes_and_durations_without_units_are_refused_with_a_hint() {
     assert!(message.contains("5s"), "{message}");
     let config = parse("limits:\n  read_budget: 8MiB\n  flush_after: 5ms\ngrace: 3s\n").unwrap();
     assert_eq!(config.limits.engine().per_request_budget_bytes, 8 << 20);
+    let mut server = ServerConfig::default();
+    parse("limits:\n  max_body: 2GiB\n  max_connections: 7\n").unwrap().limits.server(&mut server);
+    assert_eq!((server.rest.max_body_bytes, server.max_connections), (2 << 30, 7));
     assert_eq!(config.grace, Some(Span(std::time::Duration::from_secs(3))));
 }
 
@@ -103,6 +125,7 @@ fn values_that_do_not_go_together_are_refused() {
         ("topics: {a: {payload: xml}}", "unknown variant"),
         ("limits: {max_concurrent_reads: 0}", "at least 1"),
         ("limits: {read_budget: 1B}", "between"),
+        ("limits: {chunk: 2MiB}", "between 256KiB and 1MiB"),
         ("broker: {data_dir: d, num.partitions: 0}", "at least 1"),
         ("listen: 8642", "127.0.0.1:8642"),
         ("listen: localhost:8642", "127.0.0.1:8642"),

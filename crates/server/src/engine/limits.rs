@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// The engine's limits.
 ///
-/// A read holds at most `2 x per_request_budget_bytes + 8 x chunk_target_bytes`: its readers may go beyond the budget by one
-/// fetch each, which are its equal shares, while they are waited for; frames under construction take up to four times the
-/// target (of a single partition: once), and a few full ones stand between the encoder and the socket. With the defaults
-/// that is 12 MiB, so 200 readers that are as slow as can be take at most 2.4 GiB. Readers that keep up take a fraction.
-/// A record batch or record that is larger than the budget still passes, alone.
+/// A read holds at most `2 x per_request_budget_bytes + 12 x chunk_target_bytes`: its readers may go beyond the budget by one
+/// fetch each, which are its equal shares, while they are waited for; up to eight frames are under construction (one where
+/// one partition is read), and a few full ones stand between the encoder and the socket. With the defaults that is 11 MiB,
+/// so 200 reads whose clients take nothing hold at most 2.2 GiB; reads that keep up hold a fraction. A record batch or record
+/// that is larger than the budget still passes, alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
     /// Fetched bytes that one read may hold, over all its partitions. Default: 4 MiB.
@@ -22,7 +22,7 @@ pub struct EngineLimits {
     /// How long a record may wait for its frame to fill. Default: 20 ms.
     pub flush_after: Duration,
     /// The size at which a frame goes out, between [`EngineLimits::MIN_CHUNK_BYTES`] and
-    /// [`EngineLimits::MAX_CHUNK_BYTES`]. Default: 512 KiB.
+    /// [`EngineLimits::MAX_CHUNK_BYTES`]. Default: 256 KiB.
     pub chunk_target_bytes: usize,
     /// What one fetch asks for of one partition. Default: 1 MiB.
     pub max_partition_fetch_bytes: usize,
@@ -45,7 +45,7 @@ impl Default for EngineLimits {
             max_concurrent_publishes: 64,
             max_partitions_read_at_once: 8,
             flush_after: Duration::from_millis(20),
-            chunk_target_bytes: 512 << 10,
+            chunk_target_bytes: 256 << 10,
             max_partition_fetch_bytes: 1 << 20,
             max_batch_bytes: 64 << 20,
         }

@@ -13,9 +13,9 @@ use super::limits::{MAX_MESSAGE_FIELD, MessageLimits};
 use super::values::Values;
 use crate::engine::{Encode, EncodeError};
 
-/// How many full messages' worth of bytes the messages under construction may hold together. With eight partitions read at
-/// once, the largest of them is then at least half a full message.
-const MAX_OPEN_TARGETS: usize = 4;
+/// How many full messages' worth of bytes the messages under construction may hold together. Not reached by as many
+/// partitions as are read at once by default; with more, the largest of them goes out before it is full.
+const MAX_OPEN_TARGETS: usize = 8;
 
 /// One record as it goes out.
 pub(super) struct Row<'a> {

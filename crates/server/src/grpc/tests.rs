@@ -19,7 +19,7 @@ use super::encoder::{Message, MessageEncoder};
 use super::limits::MessageLimits;
 use super::rows::Rows;
 use super::values::Values;
-use crate::engine::{Encode, EncodeError, TopicPayload, ValueDecoder};
+use crate::engine::{Encode, EncodeError, EngineLimits, TopicPayload, ValueDecoder};
 
 type HeaderData = (Vec<u8>, Option<Vec<u8>>);
 
@@ -240,10 +240,9 @@ fn a_record_fits_a_message_of_exactly_its_size_and_none_that_is_a_byte_smaller()
 }
 
 #[test]
-fn full_messages_are_between_half_the_target_and_a_mebibyte_however_many_partitions_are_read() {
-    let target = 512 << 10;
+fn full_messages_are_between_a_quarter_and_a_whole_mebibyte_although_eight_partitions_are_read() {
     let inputs: Vec<_> = (0..20_000).map(|n| Input::value(n % 8, &vec![b'v'; 400 + (n as usize % 7) * 50])).collect();
-    let limits = MessageLimits::new(4 << 20, target);
+    let limits = MessageLimits::new(4 << 20, EngineLimits::default().chunk_target_bytes);
     let mut encoder = MessageEncoder::<Columns>::new(Values::AsStored, limits);
     let mut frames = Vec::new();
     for (offset, input) in inputs.iter().enumerate() {
@@ -253,6 +252,20 @@ fn full_messages_are_between_half_the_target_and_a_mebibyte_however_many_partiti
     assert!(frames.len() > 10);
     for frame in &frames {
         assert!((256 << 10..=1 << 20).contains(&frame.encoded_len()), "{}", frame.encoded_len());
+    }
+}
+
+#[test]
+fn however_many_partitions_are_open_they_hold_no_more_than_eight_messages() {
+    let limits = MessageLimits::new(1 << 20, 10_000);
+    let mut encoder = MessageEncoder::<Rows>::new(Values::AsStored, limits);
+    let (mut frames, mut pushed) = (Vec::new(), 0);
+    for n in 0..1_000 {
+        let batch = Input::value(n % 100, &[b'v'; 900]).batch(i64::from(n));
+        encoder.push(n % 100, &batch.records().next().unwrap().unwrap(), &mut frames).unwrap();
+        pushed += 900;
+        let sent: usize = frames.iter().map(EncodedReadRangeResponse::encoded_len).sum();
+        assert!(pushed < sent + 8 * 10_000);
     }
 }
 

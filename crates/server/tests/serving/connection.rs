@@ -59,9 +59,7 @@ async fn a_client_may_ping_as_often_as_it_likes_with_and_without_a_call() {
 }
 
 fn pinging(every: Duration) -> ServerConfig {
-    let mut server = ServerConfig::default();
-    server.keepalive_interval = every;
-    server
+    ServerConfig { keepalive_interval: every, ..ServerConfig::default() }
 }
 
 #[tokio::test]
@@ -132,8 +130,7 @@ async fn both_faces_answer_on_one_port_and_a_call_that_is_not_there_is_unimpleme
 
 #[tokio::test]
 async fn whoever_says_nothing_is_cut_off() {
-    let mut server = ServerConfig::default();
-    server.header_read_timeout = Duration::from_millis(100);
+    let server = ServerConfig { header_read_timeout: Duration::from_millis(100), ..ServerConfig::default() };
     let world = World::with(Setup { server, ..Setup::default() }).await;
     for said in [&b""[..], b"PRI * HTTP/2", b"GET / HTTP/1.1\r\nhost: x\r\n"] {
         let mut stream = TcpStream::connect(world.server.addr()).await.unwrap();
@@ -147,8 +144,7 @@ async fn whoever_says_nothing_is_cut_off() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_their_turn() {
-    let mut server = ServerConfig::default();
-    server.max_connections = 1;
+    let server = ServerConfig { max_connections: 1, ..ServerConfig::default() };
     let world = World::with(Setup { server, ..Setup::default() }).await;
     let first = world.grpc().await;
     let endpoint = Endpoint::from_shared(format!("http://{}", world.server.addr())).unwrap();
@@ -163,8 +159,7 @@ async fn connections_beyond_the_limit_wait_for_their_turn() {
 #[tokio::test]
 async fn only_loopback_is_served_unless_it_is_said_to_be_meant() {
     let world = World::start().await;
-    let mut config = ServerConfig::default();
-    config.listen = SocketAddr::from(([0, 0, 0, 0], 0));
+    let mut config = ServerConfig { listen: SocketAddr::from(([0, 0, 0, 0], 0)), ..ServerConfig::default() };
     let refused = Server::start(config.clone(), world.engine.clone()).await.unwrap_err();
     assert!(matches!(refused, StartError::NotLoopback { .. }), "{refused}");
     config.insecure = true;

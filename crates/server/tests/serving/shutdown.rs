@@ -11,8 +11,7 @@ use crate::proxy::Hold;
 use crate::support::{DAY_MS, Setup, World, code, soon};
 
 async fn world(grace: Duration) -> World {
-    let mut server = ServerConfig::default();
-    server.grace = grace;
+    let server = ServerConfig { grace, ..ServerConfig::default() };
     let world = World::with(Setup { server, ..Setup::default() }).await;
     world.create("events", 1).await;
     world.append("events", 0, &[(DAY_MS, b"v")]).await;

@@ -75,7 +75,7 @@ pub enum ReadRangeError {
     Ends(#[from] EndsError),
     /// Fetching failed.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(Box<ReadError>),
     /// A record batch cannot be read through.
     #[error("the record batch at offsets {offsets} of partition {topic_partition}: {source}")]
     Record {
@@ -94,4 +94,10 @@ pub enum ReadRangeError {
         /// Which record, and why.
         source: EncodeError,
     },
+}
+
+impl From<ReadError> for ReadRangeError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(Box::new(error))
+    }
 }

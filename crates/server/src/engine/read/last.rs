@@ -51,15 +51,24 @@ pub(super) async fn start_of_last(
                 counted = stretch;
             }
             // Retention overtook us: the stretch is counted again from where the log starts now.
-            Err(ReadRangeError::Read(ReadError::OffsetOutOfRange { log_start_offset, .. }))
-                if log_start_offset > stretch.start =>
-            {
-                log_start = log_start_offset.min(counted.start);
-            }
-            Err(error) => return Err(error),
+            Err(error) => match moved_log_start(&error) {
+                Some(moved) if moved > stretch.start => log_start = moved.min(counted.start),
+                _ => return Err(error),
+            },
         }
     }
     Ok(counted.start)
+}
+
+/// Where the log starts, when that is why its records could not be counted.
+fn moved_log_start(error: &ReadRangeError) -> Option<i64> {
+    match error {
+        ReadRangeError::Read(error) => match **error {
+            ReadError::OffsetOutOfRange { log_start_offset, .. } => Some(log_start_offset),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 enum Found {
@@ -157,7 +166,7 @@ mod tests {
         async fn count(&self, stretch: OffsetRange, at_most: u64) -> Result<Counted, ReadRangeError> {
             let log_start_offset = *self.log_start.lock().unwrap();
             if stretch.start < log_start_offset {
-                return Err(ReadRangeError::Read(ReadError::OffsetOutOfRange {
+                return Err(ReadRangeError::from(ReadError::OffsetOutOfRange {
                     topic_partition: TopicPartition::new(TopicName::new("t").unwrap(), 0),
                     requested: stretch.start,
                     log_start_offset,

@@ -294,6 +294,9 @@ fn read(error: &ReadError) -> Coded {
         ReadError::NotAuthorized { topic } => Coded::from(Code::NotAuthorized).topic(topic),
         ReadError::Batch { topic_partition, source } => batch(source).at(topic_partition),
         ReadError::Marker { topic_partition, source: _ } => Coded::from(Code::BatchUnreadable).at(topic_partition),
+        ReadError::OutOfOrder { topic_partition, base_offset, before: _ } => {
+            Coded::from(Code::BatchUnreadable).at(topic_partition).with("base_offset", base_offset)
+        }
         ReadError::BatchTooLarge { topic_partition, offset, bytes, limit } => Coded::from(Code::BatchTooLarge)
             .at(topic_partition)
             .with("offset", offset)

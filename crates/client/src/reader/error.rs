@@ -70,6 +70,20 @@ pub enum ReadError {
         /// What is wrong with the record.
         source: ControlRecordError,
     },
+    /// A batch begins before the end of the batch in front of it: one of the two has a wrong base offset, and records would
+    /// be lost in silence.
+    #[error(
+        "partition {topic_partition}: a batch with base offset {base_offset} stands behind one that ends before offset \
+         {before}: the log is damaged"
+    )]
+    OutOfOrder {
+        /// The partition.
+        topic_partition: TopicPartition,
+        /// The base offset of the batch behind.
+        base_offset: i64,
+        /// The offset after the batch in front.
+        before: i64,
+    },
     /// One batch needs a larger response than the limits allow.
     #[error(
         "a batch of {bytes} bytes at offset {offset} of partition {topic_partition} is larger than the fetch limit of \

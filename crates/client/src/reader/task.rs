@@ -466,6 +466,9 @@ impl Task {
         match unreadable {
             Unreadable::Batch(source) => ReadError::Batch { topic_partition, source },
             Unreadable::Marker(source) => ReadError::Marker { topic_partition, source },
+            Unreadable::OutOfOrder { base_offset, before } => {
+                ReadError::OutOfOrder { topic_partition, base_offset, before }
+            }
         }
     }
 }

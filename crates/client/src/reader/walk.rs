@@ -19,6 +19,8 @@ pub(super) struct Walk {
     range: OffsetRange,
     /// `None`: all batches are delivered, aborted or not.
     aborted: Option<AbortedTransactions>,
+    /// Two batches of the record set that stand in the wrong order.
+    disorder: Option<Unreadable>,
 }
 
 /// A batch to deliver.
@@ -35,6 +37,11 @@ pub(super) enum Unreadable {
     Batch(BatchError),
     /// A control record that does not tell whether it ends an aborted transaction.
     Marker(ControlRecordError),
+    /// A batch begins at or before the last offset of the batch in front of it.
+    OutOfOrder {
+        base_offset: i64,
+        before: i64,
+    },
 }
 
 /// How a walk that did not move the position ended.
@@ -55,7 +62,10 @@ impl Walk {
             Isolation::ReadCommitted => Some(AbortedTransactions::new(aborted)),
             Isolation::ReadUncommitted => None,
         };
-        Self { is_empty: records.is_empty(), batches: split_batches(records), range, aborted }
+        // Nothing but the order vouches for a batch's base offset (the CRC does not cover it). A wrong one would pass for a
+        // gap that compaction left, and the batches behind it for ones from before the position: records lost in silence.
+        let disorder = disorder(&records);
+        Self { is_empty: records.is_empty(), batches: split_batches(records), range, aborted, disorder }
     }
 
     /// The position: all offsets before it have been considered, those of the last delivery included.
@@ -65,6 +75,10 @@ impl Walk {
 
     /// The next batch to deliver; `None` at the end of the record set or of the range.
     pub(super) fn next(&mut self, limits: &BatchLimits) -> Option<Result<Delivery, Unreadable>> {
+        if let Some(disorder) = self.disorder.take() {
+            self.range.end = self.range.start;
+            return Some(Err(disorder));
+        }
         while !self.range.is_empty() {
             let raw = match self.batches.next()? {
                 Ok(raw) => raw,
@@ -121,6 +135,19 @@ impl Walk {
             None => Standstill::Behind,
         }
     }
+}
+
+/// The first batch of a record set that begins before the end of the one in front of it.
+fn disorder(records: &Bytes) -> Option<Unreadable> {
+    let mut end = i64::MIN;
+    for raw in split_batches(records.clone()).flatten() {
+        let header = raw.header();
+        if header.base_offset < end {
+            return Some(Unreadable::OutOfOrder { base_offset: header.base_offset, before: end });
+        }
+        end = header.next_offset();
+    }
+    None
 }
 
 fn ends_aborted(raw: &RawBatch, limits: &BatchLimits) -> Result<bool, Unreadable> {
@@ -225,6 +252,19 @@ mod tests {
             coordinator_epoch: 0,
         };
         write_marker(&marker).unwrap()
+    }
+
+    #[test]
+    fn a_batch_with_a_wrong_base_offset_is_an_error_and_no_gap() {
+        // Offsets 0 to 9, a batch whose base offset says 500 in place of 10, and the one behind it.
+        let records = set(&[plain(0, 10), plain(500, 10), plain(20, 10)]);
+        for end in [30, 100, 1_000] {
+            let mut walk = Walk::new(records.clone(), OffsetRange::new(0, end), Isolation::ReadCommitted, vec![]);
+            let met = walk.next(&LIMITS).unwrap().unwrap_err();
+            assert_eq!(met, Unreadable::OutOfOrder { base_offset: 20, before: 510 });
+            assert_eq!(walk.position(), 0, "nothing is passed over");
+            assert!(walk.next(&LIMITS).is_none());
+        }
     }
 
     fn set(batches: &[Bytes]) -> Bytes {

@@ -6,8 +6,12 @@ use std::hash::{DefaultHasher, Hasher as _};
 use bytes::Bytes;
 use tidegate_api::v1;
 use tidegate_api::v1::read_range_response::Message;
+use tidegate_api::v1::tidegate_client::TidegateClient;
 use tidegate_client::RecordToSend;
+use tidegate_server::engine::Engine;
+use tidegate_server::{Server, ServerConfig};
 use tidegate_testkit::flights::{EXPECTED, ExpectedRange, RECORDS, lines};
+use tonic::transport::Channel;
 
 use crate::support::{World, soon};
 
@@ -18,16 +22,9 @@ fn hash(value: &[u8]) -> u64 {
     hasher.finish()
 }
 
-struct Loaded {
-    world: World,
-    /// By range: the sum of the hashes of its values.
-    hashes: Vec<u64>,
-}
-
-async fn load(partitions: i32) -> Loaded {
-    let world = World::start().await;
-    world.create("flights", partitions).await;
-    let mut publishing = world.engine.publish("flights").await.unwrap();
+/// Writes the flights to an empty topic. By range: the sum of the hashes of its values.
+async fn load(engine: &Engine, topic: &str, partitions: i32) -> Vec<u64> {
+    let mut publishing = engine.publish(topic).await.unwrap();
     let mut hashes = vec![0_u64; EXPECTED.len()];
     for (n, flight) in (0_i32..).zip(lines()) {
         let value = flight.json.as_bytes();
@@ -45,7 +42,7 @@ async fn load(partitions: i32) -> Loaded {
         publishing.send(&record).await.unwrap();
     }
     assert_eq!(publishing.finish().await.unwrap().records, RECORDS);
-    Loaded { world, hashes }
+    hashes
 }
 
 struct Read {
@@ -54,15 +51,14 @@ struct Read {
     end: v1::EndStatement,
 }
 
-async fn read(loaded: &Loaded, range: &ExpectedRange, layout: v1::Layout) -> Read {
+async fn read(mut client: TidegateClient<Channel>, topic: &str, range: &ExpectedRange, layout: v1::Layout) -> Read {
     let time = v1::TimeRange { from: range.from.to_owned(), until: range.until.to_owned() };
     let request = v1::ReadRangeRequest {
-        topic: "flights".to_owned(),
+        topic: topic.to_owned(),
         range: Some(v1::read_range_request::Range::Time(time)),
         layout: layout.into(),
         ..v1::ReadRangeRequest::default()
     };
-    let mut client = loaded.world.grpc().await;
     let mut stream = client.read_range(request).await.unwrap().into_inner();
     let (mut records, mut sum) = (0, 0_u64);
     let mut next_offsets = BTreeMap::new();
@@ -99,11 +95,15 @@ async fn read(loaded: &Loaded, range: &ExpectedRange, layout: v1::Layout) -> Rea
     }
 }
 
-async fn check(partitions: i32) {
-    let loaded = load(partitions).await;
-    for (range, expected_hash) in EXPECTED.iter().zip(&loaded.hashes) {
+/// Writes the flights to an empty topic, and reads every range of the table through a server of its own.
+pub async fn check(engine: &Engine, topic: &str, partitions: i32) {
+    let config = ServerConfig { listen: ([127, 0, 0, 1], 0).into(), ..ServerConfig::default() };
+    let server = Server::start(config, engine.clone()).await.unwrap();
+    let client = TidegateClient::connect(format!("http://{}", server.addr())).await.unwrap();
+    let hashes = load(engine, topic, partitions).await;
+    for (range, expected_hash) in EXPECTED.iter().zip(&hashes) {
         for layout in [v1::Layout::Rows, v1::Layout::Columns] {
-            let read = soon("the end", read(&loaded, range, layout)).await;
+            let read = soon("the end", read(client.clone(), topic, range, layout)).await;
             let what = format!("{} to {}, {layout:?}, {partitions} partitions", range.from, range.until);
             assert_eq!((read.records, read.end.records_sent), (range.records, range.records), "{what}");
             assert_eq!(read.hash, *expected_hash, "{what}: the values are as they were written");
@@ -122,10 +122,14 @@ async fn check(partitions: i32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_range_of_a_year_is_complete_from_one_partition() {
-    check(1).await;
+    let world = World::start().await;
+    world.create("flights", 1).await;
+    check(&world.engine, "flights", 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_range_of_a_year_is_complete_from_six_partitions() {
-    check(6).await;
+    let world = World::start().await;
+    world.create("flights", 6).await;
+    check(&world.engine, "flights", 6).await;
 }

@@ -6,6 +6,7 @@ mod connection;
 mod flights;
 mod flow;
 mod grpc;
+mod kafka;
 mod loss;
 mod proxy;
 mod publishing;

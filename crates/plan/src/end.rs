@@ -37,7 +37,8 @@ pub struct PartitionEnd {
     /// Records of the range at or after [`PartitionEnd::first_offset_at_or_after_until`]: what a read that stops there
     /// misses.
     pub late_records: u64,
-    /// Records without a timestamp that the range, having bounds, does not hold.
+    /// Records without a timestamp, which the range, having bounds, does not hold: those that were scanned, and those at
+    /// the head of the log in front of the read, counted by their offsets.
     pub untimed_records: u64,
     /// How the end was found.
     pub proof: Proof,

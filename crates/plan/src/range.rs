@@ -19,6 +19,9 @@ pub struct PartitionFacts {
     pub noted_end_offset: i64,
     /// The first offset whose record has a timestamp at or after the range's `from`; `None`: no such record (or no `from`).
     pub from_offset: Option<i64>,
+    /// The first offset whose record has a timestamp at all; `None`: no record has one (or nobody asked). Only a range with
+    /// a `from` needs it.
+    pub first_timed_offset: Option<i64>,
 }
 
 /// What to read of a partition.
@@ -32,6 +35,9 @@ pub struct PartitionPlan {
     pub noted_end_offset: i64,
     /// Offsets that were asked for and that the log no longer holds.
     pub lost: Option<OffsetRange>,
+    /// Offsets in front of `read` whose records have no timestamp: the range, having bounds, does not hold them, and nobody
+    /// reads them to find that out.
+    pub untimed_before: u64,
     /// How the end was found.
     pub proof: Proof,
 }
@@ -95,11 +101,16 @@ pub fn plan_time(facts: &PartitionFacts, range: &TimeRange) -> PartitionPlan {
         (Some(_), Some(offset)) => offset.clamp(log_start, end),
         (Some(_), None) => end,
     };
+    let untimed_before = match range.from_ms {
+        Some(_) => OffsetRange::new(log_start, facts.first_timed_offset.unwrap_or(end).min(start)).len(),
+        None => 0,
+    };
     PartitionPlan {
         partition: facts.partition,
         read: OffsetRange::new(start, end),
         noted_end_offset: end,
         lost: None,
+        untimed_before,
         proof: Proof::FullScan,
     }
 }
@@ -123,6 +134,7 @@ pub fn plan_offsets(facts: &PartitionFacts, bounds: OffsetBounds) -> Result<Part
         read: OffsetRange::new(start, end),
         noted_end_offset: noted_end,
         lost: lost.filter(|lost| !lost.is_empty()),
+        untimed_before: 0,
         proof: Proof::Offsets,
     })
 }

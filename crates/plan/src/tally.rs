@@ -34,12 +34,12 @@ impl PartitionTally {
         Self {
             position: plan.read.start,
             lost: plan.lost.into_iter().collect(),
-            plan,
             range,
             scanned: 0,
             sent: 0,
             late: 0,
-            untimed: 0,
+            untimed: plan.untimed_before,
+            plan,
             first_at_or_after_until: None,
         }
     }

@@ -14,8 +14,7 @@
 //! Times before 1970 count as 1970: no record carries one.
 
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use jiff::civil::{Date, DateTime, date};
 use tidegate_model::TimeRange;
 
 /// 9999-12-31T23:59:59.999Z, the last millisecond that RFC 3339 can write.
@@ -50,7 +49,7 @@ pub enum TimeExprError {
         text: String,
     },
     /// The `+` of an offset was read as a space, as a URL's query does.
-    #[error("{text:?} holds a space where an offset's '+' may have been; in a URL write %2B for '+'")]
+    #[error("{text:?} holds a space where a '+' may have been; in a URL write %2B for '+'")]
     SpaceForPlus {
         /// What was given.
         text: String,
@@ -103,6 +102,9 @@ pub enum RangeError {
 /// # Errors
 /// [`TimeExprError`] says what is wrong and what to write.
 pub fn parse(text: &str, now_ms: i64) -> Result<i64, TimeExprError> {
+    if text.strip_prefix(' ').is_some_and(|rest| is_duration(rest.as_bytes())) {
+        return Err(TimeExprError::SpaceForPlus { text: text.to_owned() });
+    }
     let text = text.trim();
     match text.as_bytes() {
         [] => Err(TimeExprError::Empty),
@@ -125,10 +127,12 @@ pub fn parse(text: &str, now_ms: i64) -> Result<i64, TimeExprError> {
 /// [`RangeError`] names the side. An end equal to the start is an empty range and no error.
 pub fn parse_range(from: Option<&str>, until: Option<&str>, now_ms: i64) -> Result<TimeRange, RangeError> {
     let from_ms = from.map(|text| parse(text, now_ms)).transpose().map_err(RangeError::From)?;
-    let until_ms = match (until.map(str::trim), from_ms) {
+    let until_ms = match (until, from_ms) {
         (None, _) => now_ms,
-        (Some(text), Some(from_ms)) if text.strip_prefix('+').is_some_and(|rest| is_duration(rest.as_bytes())) => {
-            from_ms.saturating_add(duration(text).map_err(RangeError::Until)?).min(LAST_MS)
+        (Some(text), Some(from_ms))
+            if text.trim().strip_prefix('+').is_some_and(|rest| is_duration(rest.as_bytes())) =>
+        {
+            from_ms.saturating_add(duration(text.trim()).map_err(RangeError::Until)?).min(LAST_MS)
         }
         (Some(text), _) => parse(text, now_ms).map_err(RangeError::Until)?,
     };
@@ -234,8 +238,7 @@ fn calendar(text: &str) -> Result<i64, TimeExprError> {
                 reason: "a date is written 2013-02-01".to_owned(),
             });
         }
-        let midnight = TimeZone::UTC.to_timestamp(date.at(0, 0, 0, 0)).map_err(unknown)?;
-        return Ok(midnight.as_millisecond().max(0));
+        return Ok(utc_ms(date.at(0, 0, 0, 0)));
     }
     if text.contains('[') {
         let reason = "a time zone in brackets is not part of RFC 3339".to_owned();
@@ -248,12 +251,25 @@ fn calendar(text: &str) -> Result<i64, TimeExprError> {
             let ms = ns.div_euclid(1_000_000) + i128::from(ns.rem_euclid(1_000_000) != 0);
             Ok(i64::try_from(ms).unwrap_or(LAST_MS).clamp(0, LAST_MS))
         }
-        Err(_) if text.len() > 16 && text[11..].contains(' ') => {
+        // jiff's instants end a day before the year 9999 does, and 9999-12-31 is how people write "for ever".
+        Err(_) if text.starts_with("9999-12-3") && text.ends_with(['Z', 'z']) => {
+            text[..text.len() - 1].parse::<DateTime>().map(utc_ms).map_err(unknown)
+        }
+        Err(_) if text.len() > 16 && text.is_char_boundary(11) && text[11..].contains(' ') => {
             Err(TimeExprError::SpaceForPlus { text: text.to_owned() })
         }
-        Err(_) if text.parse::<jiff::civil::DateTime>().is_ok() => {
-            Err(TimeExprError::NoOffset { text: text.to_owned() })
-        }
+        Err(_) if text.parse::<DateTime>().is_ok() => Err(TimeExprError::NoOffset { text: text.to_owned() }),
         Err(error) => Err(unknown(error)),
     }
+}
+
+/// A time of the calendar in UTC, in ms since 1970, rounded up; times before 1970 count as 1970.
+fn utc_ms(at: DateTime) -> i64 {
+    const DAY_MS: i64 = 86_400_000;
+    let days = i64::from(date(1970, 1, 1).until(at.date()).map_or(0, |span| span.get_days()));
+    let ns = i64::from(at.hour()) * 3_600_000_000_000
+        + i64::from(at.minute()) * 60_000_000_000
+        + i64::from(at.second()) * 1_000_000_000
+        + i64::from(at.subsec_nanosecond());
+    (days * DAY_MS + ns.div_euclid(1_000_000) + i64::from(ns % 1_000_000 != 0)).clamp(0, LAST_MS)
 }

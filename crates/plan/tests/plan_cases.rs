@@ -29,6 +29,7 @@ fn every_plan_is_as_its_case_says() {
             log_start_offset: start.parse().unwrap(),
             noted_end_offset: end.parse().unwrap(),
             from_offset: (!found.is_empty()).then(|| found.parse().unwrap()),
+            first_timed_offset: Some(0),
         };
         let plan = match range.strip_prefix('@') {
             Some(bounds) => {
@@ -44,6 +45,20 @@ fn every_plan_is_as_its_case_says() {
         assert_eq!(plan.lost, (!lost.is_empty()).then(|| offsets(lost)), "{line}");
     }
     assert!(cases > 15, "only {cases} cases were read");
+}
+
+#[test]
+fn untimed_records_in_front_of_the_read_are_counted_by_their_offsets() {
+    let untimed = |from_offset, first_timed_offset| {
+        let facts =
+            PartitionFacts { partition: 0, log_start_offset: 3, noted_end_offset: 10, from_offset, first_timed_offset };
+        plan_time(&facts, &TimeRange::between(50, 60)).untimed_before
+    };
+    assert_eq!(untimed(Some(7), Some(3)), 0);
+    assert_eq!(untimed(Some(7), Some(5)), 2);
+    assert_eq!(untimed(Some(5), Some(5)), 2);
+    // No record of the log has a timestamp.
+    assert_eq!(untimed(None, None), 7);
 }
 
 #[test]

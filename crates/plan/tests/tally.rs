@@ -6,7 +6,13 @@ use tidegate_model::{Isolation, OffsetRange, TimeRange};
 use tidegate_plan::{EndStatement, PartitionFacts, PartitionTally, Verdict, plan_time};
 
 fn facts(end: i64, from_offset: Option<i64>) -> PartitionFacts {
-    PartitionFacts { partition: 0, log_start_offset: 0, noted_end_offset: end, from_offset }
+    PartitionFacts {
+        partition: 0,
+        log_start_offset: 0,
+        noted_end_offset: end,
+        from_offset,
+        first_timed_offset: Some(0),
+    }
 }
 
 /// A log of timestamps, read as the engine reads it.

@@ -31,6 +31,8 @@ fn a_duration_on_counts_from_the_start_and_not_from_now() {
     let range = parse_range(Some("2022-02-14T00:00:00Z"), Some("+1h"), NOW).unwrap();
     assert_eq!((range.from_ms, range.until_ms), (Some(1_644_796_800_000), Some(1_644_800_400_000)));
     assert!(matches!(parse_range(None, Some("+1h"), NOW), Err(RangeError::Until(_))));
+    let eaten_by_a_url = parse_range(Some("2022-02-14"), Some(" 1h"), NOW).unwrap_err().to_string();
+    assert!(eaten_by_a_url.contains("write %2B"), "{eaten_by_a_url}");
 }
 
 #[test]

@@ -326,6 +326,7 @@ fn an_end_statement_that_does_not_fit_is_an_error_and_the_bound_for_it_holds() {
         read: tidegate_model::OffsetRange::new(i64::MAX - 2, i64::MAX - 1),
         noted_end_offset: i64::MAX,
         lost: None,
+        untimed_before: 0,
         proof: tidegate_plan::Proof::FullScan,
     };
     for partitions in [1, 7, 100] {

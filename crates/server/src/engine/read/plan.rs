@@ -94,18 +94,19 @@ impl Engine {
         // The ends first: a record that is appended between the two questions then lies beyond what is read. The other way
         // round, "nothing at or after `from`" could be answered before it, and an end behind it noted after.
         let ends = self.log_ends(topic, partitions, isolation).await?;
-        let (starts, from_offsets) = tokio::try_join!(
+        let (starts, from_offsets, timed_offsets) = tokio::try_join!(
             self.log_starts(topic, partitions),
             self.first_at_or_after(topic, partitions, from_ms, isolation),
+            // No record's own time is below 0, so this is the first record that has one.
+            self.first_at_or_after(topic, partitions, from_ms.map(|_| 0), isolation),
         )?;
-        let facts = partitions.iter().zip(ends.iter().zip(&starts)).zip(&from_offsets).map(
-            |((partition, (end, start)), from_offset)| PartitionFacts {
-                partition: *partition,
-                log_start_offset: *start,
-                noted_end_offset: *end,
-                from_offset: *from_offset,
-            },
-        );
+        let facts = (0..partitions.len()).map(|at| PartitionFacts {
+            partition: partitions[at],
+            log_start_offset: starts[at],
+            noted_end_offset: ends[at],
+            from_offset: from_offsets[at],
+            first_timed_offset: timed_offsets[at],
+        });
         match range {
             Range::Time(range) => Ok(facts.map(|facts| plan_time(&facts, range)).collect()),
             Range::Offsets(bounds) => Ok(facts.map(|facts| plan_offsets(&facts, *bounds)).collect::<Result<_, _>>()?),
@@ -148,6 +149,7 @@ impl Engine {
                     read: OffsetRange::new(start, end),
                     noted_end_offset: end,
                     lost: None,
+                    untimed_before: 0,
                     proof: Proof::Offsets,
                 })
             }

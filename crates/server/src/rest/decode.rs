@@ -1,7 +1,8 @@
 //! Request bodies that come compressed.
 //!
-//! The text comes out in small pieces of a fixed size, so that a bomb costs no more memory than an honest body; how much
-//! text a request may have in all is for the caller to count.
+//! The text comes out in small pieces, each the work of one bounded step, so that a bomb costs no more memory than an
+//! honest body and the caller can let others run between two steps. How much text a request may have in all is for the
+//! caller to count.
 
 use std::io;
 
@@ -12,7 +13,7 @@ use http::header::CONTENT_ENCODING;
 use tidegate_api::{ApiError, Code};
 use zstd::stream::raw::{DParameter, InBuffer, Operation as _, OutBuffer};
 
-/// The most text that comes out at once.
+/// The most that one step takes in, and the most text that it gives out.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// zstd's window is memory that a few bytes can ask for; 8 MiB is what RFC 9659 allows over HTTP.
@@ -25,6 +26,8 @@ const GZIP_WINDOW_BITS: u8 = 15;
 pub(super) struct BodyDecoder {
     method: Method,
     input: Bytes,
+    /// Room for the next piece of text, kept when a step brought none.
+    spare: Vec<u8>,
 }
 
 enum Method {
@@ -60,7 +63,7 @@ impl BodyDecoder {
             }
             _ => Err(unsupported(name)),
         };
-        Ok(Self { method: method?, input: Bytes::new() })
+        Ok(Self { method: method?, input: Bytes::new(), spare: Vec::new() })
     }
 
     /// Whether the body is its own text.
@@ -73,50 +76,45 @@ impl BodyDecoder {
         self.input = input;
     }
 
-    /// The next piece of text; `None`: more input is needed.
+    /// Takes one step. What comes out is the next piece of text, which may be empty: a header, or a frame without content.
+    /// `None`: more input is needed.
     pub(super) fn next(&mut self) -> io::Result<Option<Bytes>> {
-        match &mut self.method {
-            Method::Identity => {
-                let piece = std::mem::take(&mut self.input);
-                Ok((!piece.is_empty()).then_some(piece))
-            }
-            Method::Gzip { state, open } => loop {
-                let mut piece = vec![0; PIECE_BYTES];
+        let step = self.input.len().min(PIECE_BYTES);
+        if self.is_identity() {
+            return Ok((step > 0).then(|| self.input.split_to(step)));
+        }
+        self.spare.resize(PIECE_BYTES, 0);
+        let input = self.input.get(..step).unwrap_or_default();
+        let (read, written) = match &mut self.method {
+            Method::Identity => (0, 0),
+            Method::Gzip { state, open } => {
                 let (read_before, written_before) = (state.total_in(), state.total_out());
-                let status = state.decompress(&self.input, &mut piece, FlushDecompress::None)?;
+                let status = state.decompress(input, &mut self.spare, FlushDecompress::None)?;
                 let read = usize::try_from(state.total_in() - read_before).map_err(io::Error::other)?;
                 let written = usize::try_from(state.total_out() - written_before).map_err(io::Error::other)?;
-                self.input.advance(read);
                 *open = (*open || read > 0) && status != Status::StreamEnd;
                 if status == Status::StreamEnd {
                     // Another member may follow.
                     *state = Decompress::new_gzip(GZIP_WINDOW_BITS);
                 }
-                if written > 0 {
-                    piece.truncate(written);
-                    return Ok(Some(piece.into()));
-                }
-                if read == 0 || self.input.is_empty() {
-                    return Ok(None);
-                }
-            },
-            Method::Zstd { state, open } => loop {
-                let mut piece = vec![0; PIECE_BYTES];
-                let mut input = InBuffer::around(&self.input);
-                let mut output = OutBuffer::around(piece.as_mut_slice());
+                (read, written)
+            }
+            Method::Zstd { state, open } => {
+                let mut input = InBuffer::around(input);
+                let mut output = OutBuffer::around(self.spare.as_mut_slice());
                 let hint = state.run(&mut input, &mut output)?;
                 let (read, written) = (input.pos(), output.pos());
-                self.input.advance(read);
                 *open = if read > 0 || written > 0 { hint != 0 } else { *open };
-                if written > 0 {
-                    piece.truncate(written);
-                    return Ok(Some(piece.into()));
-                }
-                if read == 0 || self.input.is_empty() {
-                    return Ok(None);
-                }
-            },
+                (read, written)
+            }
+        };
+        self.input.advance(read);
+        if written > 0 {
+            let mut piece = std::mem::take(&mut self.spare);
+            piece.truncate(written);
+            return Ok(Some(piece.into()));
         }
+        Ok((read > 0).then(Bytes::new))
     }
 
     /// Checks that the body ended where its compression does.

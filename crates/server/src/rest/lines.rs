@@ -31,6 +31,10 @@ pub(super) enum SplitError {
     AfterArray { line: u64 },
     #[error("the body ends inside the array, on line {line}")]
     ArrayCut { line: u64 },
+    #[error(
+        "line {line}: more than {MAX_BLANK_BYTES} bytes of white space before a record, the most that this server skips"
+    )]
+    Blank { line: u64 },
 }
 
 impl SplitError {
@@ -42,7 +46,8 @@ impl SplitError {
             | Self::NoSeparator { line }
             | Self::NoElement { line }
             | Self::AfterArray { line }
-            | Self::ArrayCut { line } => line,
+            | Self::ArrayCut { line }
+            | Self::Blank { line } => line,
         }
     }
 }
@@ -57,7 +62,7 @@ pub(super) enum Splitter {
 impl Splitter {
     /// Lines of NDJSON. No line may be longer than `limit`.
     pub(super) fn lines(limit: usize) -> Self {
-        Self::Lines(Lines { rest: Bytes::new(), open: Vec::new(), limit, line: 0, ordinal: 0 })
+        Self::Lines(Lines { rest: Bytes::new(), open: Vec::new(), limit, line: 0, ordinal: 0, blank: 0 })
     }
 
     /// The elements of one JSON array. None may be longer than `limit`.
@@ -70,6 +75,7 @@ impl Splitter {
             line: 1,
             begun_on: 1,
             ordinal: 0,
+            blank: 0,
         })
     }
 
@@ -100,6 +106,28 @@ impl Splitter {
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
+/// The most bytes of white space between two records. No honest body has so many, and a few bytes of a compressed one can
+/// stand for any number.
+const MAX_BLANK_BYTES: usize = 64 << 20;
+
+/// How many bytes at the start of `bytes` are `blank`.
+fn blank_run(bytes: &[u8], blank: impl Fn(u8) -> bool) -> usize {
+    // Whole blocks first: without a way out in the middle, a block is compared many bytes at a time.
+    let whole = bytes.chunks_exact(64).take_while(|block| block.iter().fold(true, |all, byte| all & blank(*byte)));
+    let whole = whole.count() * 64;
+    let rest = bytes.get(whole..).unwrap_or_default();
+    whole + rest.iter().position(|byte| !blank(*byte)).unwrap_or(rest.len())
+}
+
+fn line_ends(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// White space between the tokens of JSON.
+fn is_json_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
 #[derive(Debug)]
 pub(super) struct Lines {
     rest: Bytes,
@@ -108,11 +136,19 @@ pub(super) struct Lines {
     limit: usize,
     line: u64,
     ordinal: u64,
+    /// Bytes of blank lines since the last record.
+    blank: usize,
 }
 
 impl Lines {
     fn next(&mut self) -> Result<Option<Item>, SplitError> {
         loop {
+            if self.open.is_empty() {
+                self.skip_blank_lines();
+            }
+            if self.blank > MAX_BLANK_BYTES {
+                return Err(SplitError::Blank { line: self.line });
+            }
             let end = self.rest.iter().position(|byte| *byte == b'\n');
             let len = self.open.len() + end.unwrap_or(self.rest.len());
             // One byte for a CR, which may not have shown itself as the line's end yet.
@@ -136,6 +172,16 @@ impl Lines {
         }
     }
 
+    /// Skips blank lines as far as they are there whole; what stands before a record on its own line belongs to it.
+    fn skip_blank_lines(&mut self) {
+        let run = blank_run(&self.rest, |byte| byte.is_ascii_whitespace());
+        let last_end = self.rest.get(..run).and_then(|run| run.iter().rposition(|byte| *byte == b'\n'));
+        let Some(last_end) = last_end else { return };
+        let skipped = self.rest.split_to(last_end + 1);
+        self.line += line_ends(&skipped) as u64;
+        self.blank += skipped.len();
+    }
+
     fn finish(&mut self) -> Option<Item> {
         let text = std::mem::take(&mut self.open).into();
         self.item(text)
@@ -150,8 +196,10 @@ impl Lines {
             text.truncate(text.len() - 1);
         }
         if text.trim_ascii().is_empty() {
+            self.blank += text.len() + 1;
             return None;
         }
+        self.blank = 0;
         self.ordinal += 1;
         Some(Item { text, line: self.line, ordinal: self.ordinal })
     }
@@ -168,6 +216,8 @@ pub(super) struct Array {
     /// The line on which the present element begins.
     begun_on: u64,
     ordinal: u64,
+    /// Bytes of white space since the last element.
+    blank: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,22 +243,26 @@ impl Array {
         let mut at = 0;
         while let Some(byte) = self.rest.get(at).copied() {
             let line = self.line;
+            let white = is_json_space(byte);
+            // In an element white space is the parser's affair, in half a byte order mark an error.
+            if white && !matches!(self.state, State::In { .. } | State::BeforeArray { bom: 1 | 2 }) {
+                at += self.skip_blank(at)?;
+                continue;
+            }
             self.line += u64::from(byte == b'\n');
-            let white = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
             match self.state {
                 State::BeforeArray { bom } => match byte {
                     _ if bom < BOM.len() && BOM[bom] == byte => self.state = State::BeforeArray { bom: bom + 1 },
                     _ if !matches!(bom, 0 | 3) => return Err(SplitError::NoArray { line }),
                     b'[' => self.state = State::First,
-                    _ if white => self.state = State::BeforeArray { bom: BOM.len() },
                     _ => return Err(SplitError::NoArray { line }),
                 },
                 State::First | State::Following => match byte {
-                    _ if white => {}
                     b']' if self.state == State::First => self.state = State::Done,
                     b']' | b',' => return Err(SplitError::NoElement { line }),
                     _ => {
                         from = at;
+                        self.blank = 0;
                         self.begun_on = line;
                         self.state = State::In {
                             depth: u32::from(matches!(byte, b'{' | b'[')),
@@ -247,12 +301,10 @@ impl Array {
                     self.state = State::In { depth, string: byte == b'"', escaped: false };
                 }
                 State::Behind => match byte {
-                    _ if white => {}
                     b',' => self.state = State::Following,
                     b']' => self.state = State::Done,
                     _ => return Err(SplitError::NoSeparator { line }),
                 },
-                State::Done if white => {}
                 State::Done => return Err(SplitError::AfterArray { line }),
             }
             at += 1;
@@ -263,6 +315,22 @@ impl Array {
         }
         self.rest = Bytes::new();
         Ok(None)
+    }
+
+    /// Skips the white space that begins at `at`, and says how many bytes it is.
+    fn skip_blank(&mut self, at: usize) -> Result<usize, SplitError> {
+        let rest = self.rest.get(at..).unwrap_or_default();
+        let run = blank_run(rest, is_json_space);
+        self.line += line_ends(rest.get(..run).unwrap_or_default()) as u64;
+        self.blank += run;
+        if self.blank > MAX_BLANK_BYTES {
+            return Err(SplitError::Blank { line: self.line });
+        }
+        if matches!(self.state, State::BeforeArray { .. }) {
+            // A byte order mark may no longer follow.
+            self.state = State::BeforeArray { bom: BOM.len() };
+        }
+        Ok(run)
     }
 
     /// Takes the element `rest[from..to]`, in front of which `open` stands, and moves past `next`.
@@ -363,6 +431,44 @@ mod tests {
         let mut splitter = Splitter::array(1_000);
         splitter.feed(Bytes::from([b"[\n\"".as_slice(), &[b'x'; 1_200]].concat()));
         assert_eq!(splitter.next().unwrap_err(), SplitError::TooLong { line: 2, limit: 1_000 });
+    }
+
+    #[test]
+    fn runs_of_blank_lines_are_skipped_and_counted() {
+        let blank = " \t\r\n\n\n  \r\n".repeat(100);
+        let lines = 1 + 4 * 100;
+        let body = format!("{blank}  1\n{blank}\x0c\n2");
+        let expected = owned(&[("  1", lines), ("2", lines * 2 + 1)]);
+        for size in [1, 63, 64, 65, 200, body.len()] {
+            assert_eq!(split(Splitter::lines(LIMIT), body.as_bytes(), size).unwrap(), expected, "pieces of {size}");
+        }
+        let body = format!("{blank}[{blank}1{blank},{blank}2{blank}]{blank}");
+        let expected = owned(&[("1", 1 + 8 * 100), ("2", 1 + 16 * 100)]);
+        for size in [1, 63, 64, 65, 200, body.len()] {
+            assert_eq!(split(Splitter::array(LIMIT), body.as_bytes(), size).unwrap(), expected, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn more_white_space_than_any_honest_body_has_is_refused() {
+        let piece = Bytes::from(vec![b'\n'; 1 << 20]);
+        for (mut splitter, begin) in [(Splitter::lines(LIMIT), "1\n"), (Splitter::array(LIMIT), "[1,")] {
+            let feed = |splitter: &mut Splitter| {
+                splitter.feed(piece.clone());
+                splitter.next()
+            };
+            for _ in 0..MAX_BLANK_BYTES / piece.len() {
+                assert_eq!(feed(&mut splitter), Ok(None));
+            }
+            // A record begins the count anew.
+            splitter.feed(begin.into());
+            assert!(splitter.next().unwrap().is_some());
+            assert_eq!(splitter.next(), Ok(None));
+            for _ in 0..MAX_BLANK_BYTES / piece.len() {
+                assert_eq!(feed(&mut splitter), Ok(None));
+            }
+            assert!(matches!(feed(&mut splitter), Err(SplitError::Blank { .. })));
+        }
     }
 
     #[test]

@@ -148,15 +148,24 @@ impl Upload {
         mut decoder: BodyDecoder,
         max_body_bytes: u64,
     ) -> Result<(), Failure> {
-        let mut bytes = 0_u64;
+        let too_large = || BodyError::TooLarge { limit: max_body_bytes };
+        let (mut on_the_wire, mut bytes) = (0_u64, 0_u64);
         while let Some(piece) = body.next().await {
-            decoder.feed(piece.map_err(|error| BodyError::Broken { reason: error.to_string() })?);
+            let piece = piece.map_err(|error| BodyError::Broken { reason: error.to_string() })?;
+            // Compressed nothings have no text that would count.
+            on_the_wire = on_the_wire.saturating_add(piece.len() as u64);
+            if on_the_wire > max_body_bytes {
+                return Err(too_large().into());
+            }
+            decoder.feed(piece);
             while let Some(text) = decoder.next().map_err(BodyError::Compression)? {
                 bytes = bytes.saturating_add(text.len() as u64);
                 if bytes > max_body_bytes {
-                    return Err(BodyError::TooLarge { limit: max_body_bytes }.into());
+                    return Err(too_large().into());
                 }
                 self.push(text).await?;
+                // What has come already may unfold to a gibibyte in which nothing waits: others run in between.
+                tokio::task::yield_now().await;
             }
         }
         decoder.finish().map_err(BodyError::Compression)?;
@@ -171,6 +180,8 @@ impl Upload {
         self.splitter.feed(text);
         while let Some(item) = self.splitter.next()? {
             self.send(item).await?;
+            // The producer makes a sender wait only when its queue is full.
+            tokio::task::coop::consume_budget().await;
         }
         Ok(())
     }
@@ -203,7 +214,7 @@ impl Upload {
             Failure::Body(error) => error.into_api(),
             Failure::Split(error) => {
                 let code = match error {
-                    SplitError::TooLong { .. } => Code::RequestTooLarge,
+                    SplitError::TooLong { .. } | SplitError::Blank { .. } => Code::RequestTooLarge,
                     _ => Code::InvalidRecord,
                 };
                 ApiError::new(code, error.to_string()).with("line", error.line())

@@ -165,6 +165,73 @@ async fn a_body_or_record_over_its_limit_is_refused() {
     assert_eq!(world.records("documents").await.len(), 1 + written);
 }
 
+/// Opens an upload of `content_type`, sends `first` and, once its record can be read, `then`. How many requests of another
+/// client are answered between that and the upload's own answer, and that answer's status.
+async fn answered_during(content_type: &str, encoding: &str, first: Vec<u8>, then: Vec<u8>) -> (usize, StatusCode) {
+    let world = World::start().await;
+    let stream = tokio::net::TcpStream::connect(world.addr()).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let (pieces, body) = tokio::sync::mpsc::channel(2);
+    let frame = |bytes: Vec<u8>| Ok::<_, std::io::Error>(hyper::body::Frame::data(Bytes::from(bytes)));
+    let request = http::Request::post(DOCUMENTS)
+        .header("host", "x")
+        .header("content-type", content_type)
+        .header("content-encoding", encoding)
+        .body(StreamBody::new(tokio_stream::wrappers::ReceiverStream::new(body)))
+        .unwrap();
+    let upload = tokio::spawn(async move { sender.send_request(request).await.unwrap().status() });
+    pieces.send(frame(first)).await.unwrap();
+    // The upload is under way when its first record is there.
+    while world.records("documents").await.is_empty() {}
+    pieces.send(frame(then)).await.unwrap();
+    drop(pieces);
+    let mut answered = 0;
+    while !upload.is_finished() {
+        assert_eq!(world.get("/no/such/path").await.status, StatusCode::NOT_FOUND);
+        answered += 1;
+    }
+    (answered, upload.await.unwrap())
+}
+
+#[tokio::test]
+async fn others_are_answered_while_a_few_bytes_unfold_to_a_body_of_nothing() {
+    let gzip = |text: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, text).unwrap();
+        encoder.finish().unwrap()
+    };
+    let zstd = |text: &[u8]| zstd::stream::encode_all(text, 3).unwrap();
+    let blank = [b'\n'].repeat(40 << 20);
+    let (record, element) = (b"{\"value\":1}\n".as_slice(), b"[{\"value\":1}".as_slice());
+    let array = [&blank, b"]".as_slice()].concat();
+    for (content_type, encoding, first, then) in [
+        ("application/x-ndjson", "gzip", gzip(record), gzip(&blank)),
+        ("application/x-ndjson", "zstd", zstd(record), zstd(&blank)),
+        ("application/json", "zstd", zstd(element), zstd(&array)),
+        // Not even blanks: members without content.
+        ("application/x-ndjson", "gzip", gzip(record), gzip(b"").repeat(20_000)),
+    ] {
+        assert!(then.len() < 1 << 20);
+        let (answered, status) = answered_during(content_type, encoding, first, then).await;
+        assert_eq!(status, StatusCode::OK);
+        // A body that is worked off in one go lets through the few that are under way.
+        assert!(answered >= 10, "{content_type} {encoding}: {answered} requests were answered meanwhile");
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_nothing_but_blank_lines_is_refused_in_the_end() {
+    let world = World::start().await;
+    let bomb = zstd::stream::encode_all([b'\n'].repeat(65 << 20).as_slice(), 3).unwrap();
+    let call = Call::post(DOCUMENTS, bomb).header("content-type", "application/x-ndjson");
+    let answer = call.header("content-encoding", "zstd").send(world.addr()).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let message = answer.error().error.message;
+    assert!(message.contains("67108864 bytes of white space"), "{message}");
+}
+
 #[tokio::test]
 async fn a_record_of_two_mebibytes_is_taken_and_only_the_topic_may_refuse_it() {
     let world = World::start().await;

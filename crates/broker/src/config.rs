@@ -110,7 +110,8 @@ pub struct BrokerLimits {
     pub max_produce_bytes: usize,
     /// The largest request of any other kind, in bytes.
     pub max_request_bytes: usize,
-    /// What all requests in progress may hold together, in bytes. A request waits until it fits.
+    /// What all requests in progress may hold together, in bytes; a quarter of it is for those that carry no records. A
+    /// request waits until it fits.
     pub request_memory_bytes: usize,
     /// What all fetched records on their way to clients may hold together, in bytes.
     pub response_memory_bytes: usize,
@@ -128,7 +129,8 @@ pub struct BrokerLimits {
     pub max_partitions: usize,
     /// What one record batch may decompress to, in bytes.
     pub max_decompressed_bytes: usize,
-    /// Disk operations at a time, for reading and for writing each.
+    /// Disk operations at a time, for reading and for writing each. One may hold `max_decompressed_bytes` while it looks into
+    /// a batch.
     pub io_threads: usize,
     /// Segments whose files are held open at a time (two files each).
     pub open_segments: usize,
@@ -154,7 +156,7 @@ impl Default for BrokerLimits {
             write_timeout: Duration::from_secs(60),
             max_partitions: 10_000,
             max_decompressed_bytes: 64 * MIB,
-            io_threads: 8,
+            io_threads: 4,
             open_segments: 256,
             producers_per_partition: 10_000,
             producer_expiry: Duration::from_secs(86_400),

@@ -17,6 +17,7 @@
 
 mod api;
 mod background;
+mod buffers;
 mod clock;
 mod config;
 mod error;

@@ -176,6 +176,11 @@ impl FrameKind {
         Self { api_key, limit }
     }
 
+    /// Whether the frame carries records.
+    pub(crate) fn is_produce(self) -> bool {
+        self.api_key == ApiKey::Produce as i16
+    }
+
     /// Checks a frame's size against the limit.
     pub(crate) fn check(self, bytes: usize) -> Result<(), RequestError> {
         if bytes > self.limit {
@@ -187,7 +192,7 @@ impl FrameKind {
     /// What a frame of `bytes` may take in memory, decoded: the frame itself and [`Metered`]'s steps. See
     /// [`decode_steps`].
     pub(crate) fn memory(self, bytes: usize) -> usize {
-        if self.api_key == ApiKey::Produce as i16 { bytes.saturating_mul(4) } else { bytes.saturating_mul(16) }
+        bytes.saturating_mul(if self.is_produce() { 4 } else { 16 })
     }
 }
 

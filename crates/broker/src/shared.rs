@@ -7,6 +7,7 @@ use tidegate_wire::BatchLimits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::buffers::BufferPool;
 use crate::config::BrokerConfig;
 use crate::storage::Storage;
 
@@ -18,8 +19,9 @@ pub(crate) const NODE_ID: i32 = 1;
 pub(crate) struct Shared {
     pub(crate) config: BrokerConfig,
     pub(crate) storage: Storage,
-    pub(crate) request_memory: Budget,
+    pub(crate) request_memory: RequestMemory,
     pub(crate) response_memory: Budget,
+    pub(crate) buffers: Arc<BufferPool>,
     read_threads: Arc<Semaphore>,
     write_threads: Arc<Semaphore>,
     /// Cancelled when the broker shuts down: nothing new is begun, and what waits stops waiting.
@@ -38,8 +40,9 @@ impl Shared {
         let threads = || Arc::new(Semaphore::new(config.limits.io_threads.max(1)));
         Self {
             storage,
-            request_memory: Budget::new(config.limits.request_memory_bytes),
+            request_memory: RequestMemory::new(config.limits.request_memory_bytes),
             response_memory: Budget::new(config.limits.response_memory_bytes),
+            buffers: Arc::default(),
             read_threads: threads(),
             write_threads: threads(),
             stop: CancellationToken::new(),
@@ -90,6 +93,26 @@ impl Shared {
     /// The host and port that a client is told, which reached the broker at `local`.
     pub(crate) fn advertised(&self, local: SocketAddr) -> (String, u16) {
         self.config.advertised.clone().unwrap_or_else(|| (local.ip().to_string(), local.port()))
+    }
+}
+
+/// The memory for requests. Those that carry records have a part of their own, which no number of waiting fetches can use
+/// up.
+#[derive(Debug)]
+pub(crate) struct RequestMemory {
+    produce: Budget,
+    other: Budget,
+}
+
+impl RequestMemory {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let other = bytes / 4;
+        Self { produce: Budget::new(bytes - other), other: Budget::new(other) }
+    }
+
+    /// The part that a request of this kind takes from.
+    pub(crate) fn of(&self, is_produce: bool) -> &Budget {
+        if is_produce { &self.produce } else { &self.other }
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) mod read;
 mod recovery;
 mod retention;
 mod segment;
+#[cfg(test)]
+mod testing;
 mod text;
 pub(crate) mod topic_config;
 pub(crate) mod view;

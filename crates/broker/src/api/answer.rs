@@ -37,7 +37,7 @@ impl Answer {
         let mut all = VecDeque::with_capacity(pieces.len() + 1);
         all.push_back(Bytes::copy_from_slice(&prefix));
         all.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
-        Some(Self { pieces: all, lease: lease })
+        Some(Self { pieces: all, lease })
     }
 
     /// Whether it holds a part of the memory for answers.

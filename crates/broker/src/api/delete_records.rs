@@ -1,5 +1,6 @@
 //! DeleteRecords (KIP-107).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kafka_protocol::ResponseError;
@@ -18,12 +19,17 @@ const HIGH_WATERMARK: i64 = -1;
 
 pub(super) async fn delete_records(shared: &Arc<Shared>, request: DeleteRecordsRequest) -> DeleteRecordsResponse {
     let mut topics = Vec::with_capacity(request.topics.len());
+    // Each deletion waits for the disk: a small request must not ask for thousands of the same.
+    let mut seen = HashSet::new();
     for topic in request.topics {
         let found = find_topic(shared, &topic.name, Uuid::nil(), false);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions {
             let result = DeleteRecordsPartitionResult::default().with_partition_index(wanted.partition_index);
-            partitions.push(match delete(shared, &found, &wanted).await {
+            let first = seen.insert((topic.name.clone(), wanted.partition_index));
+            let deleted =
+                if first { delete(shared, &found, &wanted).await } else { Err(ResponseError::InvalidRequest) };
+            partitions.push(match deleted {
                 Ok(low_watermark) => result.with_low_watermark(low_watermark),
                 Err(error) => result.with_low_watermark(-1).with_error_code(error.code()),
             });

@@ -175,30 +175,63 @@ async fn read(
         let seen: Vec<Progress> = watches.iter_mut().map(|watch| *watch.borrow_and_update()).collect();
 
         let wanted = Arc::clone(&parts);
-        let found = shared.reading(move |_| find(&wanted, asked)).await?;
-        let bytes: usize = found.iter().map(Found::bytes).sum();
-        let waiting_helps = bytes < asked.least_bytes && !found.iter().any(Found::is_final);
-        if waiting_helps && Instant::now() < asked.deadline && !shared.stop.is_cancelled() {
-            tokio::select! {
-                () = enough(&mut watches, &seen, asked.least_bytes - bytes) => {}
-                () = sleep_until(asked.deadline) => {}
-                () = shared.stop.cancelled() => {}
-                () = gone(stream) => return Err(FetchEnd::PeerGone),
-            }
-            attempts = 0;
-            continue;
-        }
-        if bytes == 0 {
-            return Ok((found, None));
-        }
-
-        let lease = shared.response_memory.take(bytes).await?;
-        let wanted = Arc::clone(&parts);
+        let may_wait = Instant::now() < asked.deadline && !shared.stop.is_cancelled();
         let last = attempts >= ATTEMPTS;
-        if let Some(found) = shared.reading(move |_| read_found(&wanted, found, last)).await? {
+        let step = shared.reading(move |shared| find_and_read(shared, &wanted, asked, may_wait, last)).await?;
+        let found = match step {
+            Step::Done(found, lease) => return Ok((found, lease)),
+            Step::Again => continue,
+            Step::TooLittle { bytes } => {
+                tokio::select! {
+                    () = enough(&mut watches, &seen, asked.least_bytes.saturating_sub(bytes)) => {}
+                    () = sleep_until(asked.deadline) => {}
+                    () = shared.stop.cancelled() => {}
+                    () = gone(stream) => return Err(FetchEnd::PeerGone),
+                }
+                attempts = 0;
+                continue;
+            }
+            Step::NoMemory(found) => found,
+        };
+        let lease = shared.response_memory.take(bytes_of(&found)).await?;
+        let wanted = Arc::clone(&parts);
+        if let Some(found) = shared.reading(move |shared| read_found(shared, &wanted, found, last)).await? {
             return Ok((found, Some(lease)));
         }
     }
+}
+
+/// How far one visit to the disk came.
+enum Step {
+    Done(Vec<Found>, Option<Lease>),
+    /// The retention removed a segment between finding and reading it.
+    Again,
+    /// Fewer bytes than asked for, and there is time to wait for more.
+    TooLittle {
+        bytes: usize,
+    },
+    /// There is no memory for the records now.
+    NoMemory(Vec<Found>),
+}
+
+fn find_and_read(shared: &Shared, parts: &[Part], asked: Asked, may_wait: bool, last: bool) -> Step {
+    let found = find(parts, asked);
+    let bytes = bytes_of(&found);
+    if may_wait && bytes < asked.least_bytes && !found.iter().any(Found::is_final) {
+        return Step::TooLittle { bytes };
+    }
+    if bytes == 0 {
+        return Step::Done(found, None);
+    }
+    let Some(lease) = shared.response_memory.try_take(bytes) else { return Step::NoMemory(found) };
+    match read_found(shared, parts, found, last) {
+        Some(found) => Step::Done(found, Some(lease)),
+        None => Step::Again,
+    }
+}
+
+fn bytes_of(found: &[Found]) -> usize {
+    found.iter().map(Found::bytes).sum()
 }
 
 /// Finds what can be read now, in the order of the request and within its limits.
@@ -247,16 +280,26 @@ fn find_in(log: &Log, part: &Part, left: usize, nothing_yet: bool) -> (Found, us
     (Found::failed(ResponseError::KafkaStorageError), 0)
 }
 
-/// Reads the spans. `None` when a segment is gone and the search should be made again; on the last attempt that is an
-/// error of its partition.
-fn read_found(parts: &[Part], mut found: Vec<Found>, last: bool) -> Option<Vec<Found>> {
+/// Reads the spans into one buffer. `None` when a segment is gone and the search should be made again; on the last attempt
+/// that is an error of its partition.
+fn read_found(shared: &Shared, parts: &[Part], mut found: Vec<Found>, last: bool) -> Option<Vec<Found>> {
+    let mut buffer = shared.buffers.take(bytes_of(&found));
+    let mut rest = buffer.as_mut();
     for (part, found) in parts.iter().zip(&mut found) {
         let (Ok(log), Some(span)) = (&part.target, &found.span) else { continue };
-        let mut buffer = vec![0; span.bytes()];
-        match span.read(log.pool(), &mut buffer) {
-            Ok(()) => found.records = buffer.into(),
+        let (place, after) = std::mem::take(&mut rest).split_at_mut_checked(span.bytes())?;
+        rest = after;
+        match span.read(log.pool(), place) {
+            Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && !last => return None,
             Err(error) => found.error = Some(unreadable(log, part.offset, &error)),
+        }
+    }
+    let mut all = buffer.freeze();
+    for found in &mut found {
+        let records = all.split_to(found.bytes());
+        if found.error.is_none() {
+            found.records = records;
         }
     }
     Some(found)

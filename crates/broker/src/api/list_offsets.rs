@@ -1,5 +1,6 @@
 //! ListOffsets: offsets by timestamp, and the special ones.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kafka_protocol::ResponseError;
@@ -10,7 +11,7 @@ use tidegate_wire::TimestampOffset;
 use uuid::Uuid;
 
 use super::{Facts, check_leader_epoch, find_topic};
-use crate::shared::{NotCarriedOut, Shared};
+use crate::shared::Shared;
 use crate::storage::Topic;
 use crate::storage::log::{LEADER_EPOCH, Log};
 use crate::storage::lookup::{self, LookupError};
@@ -51,13 +52,18 @@ pub(super) async fn list_offsets(
     facts: Facts,
 ) -> ListOffsetsResponse {
     let mut topics = Vec::with_capacity(request.topics.len());
+    // A lookup opens a batch: a small request must not ask for thousands of the same.
+    let mut seen = HashSet::new();
     for topic in request.topics {
         let found = find_topic(shared, &topic.name, Uuid::nil(), false);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions {
             let mut response = ListOffsetsPartitionResponse::default().with_partition_index(wanted.partition_index);
             (response.timestamp, response.offset) = (NONE, NONE);
-            match look_up(shared, &found, &wanted, facts).await {
+            let first = seen.insert((topic.name.clone(), wanted.partition_index));
+            let found =
+                if first { look_up(shared, &found, &wanted, facts).await } else { Err(ResponseError::InvalidRequest) };
+            match found {
                 Ok(Some(found)) => {
                     (response.timestamp, response.offset) = (found.timestamp_ms, found.offset);
                     if facts.version >= 4 {
@@ -92,7 +98,7 @@ async fn look_up(
         wanted @ (Wanted::MaxTimestamp | Wanted::AtOrAfter(_)) => {
             let log = Arc::clone(log);
             let found = shared.reading(move |shared| look_into(shared, &log, wanted));
-            found.await.unwrap_or_else(|NotCarriedOut| Err(ResponseError::UnknownServerError))
+            found.await.unwrap_or(Err(ResponseError::UnknownServerError))
         }
     }
 }

@@ -20,6 +20,8 @@ const FREE_BYTES: usize = 32 * 1024;
 pub(super) async fn serve(shared: &Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
     match run(shared, &mut stream).await {
         Ok(()) => {}
+        // Somebody meant another port, or this one with TLS: they will look for the reason here.
+        Err(error @ ServeError::Read(FrameReadError::Size(_))) => tracing::warn!(%peer, %error, "closing a connection"),
         Err(error) => tracing::debug!(%peer, %error, "closing a connection"),
     }
 }

@@ -11,14 +11,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::BrokerLimits;
 use crate::request::{FrameKind, RequestError};
-use crate::shared::{Budget, NotCarriedOut};
+use crate::shared::{NotCarriedOut, RequestMemory};
 
 /// A frame this small takes nothing from the shared budget: the number of connections bounds what all of them hold.
-const FREE_BYTES: usize = 8 * 1024;
+const FREE_BYTES: usize = 1024;
+/// What has arrived behind a frame larger than this is copied away from it.
+const SHARED_BYTES: usize = 8 * 1024;
 /// The least room that is made for what arrives next.
 const LEAST_ROOM: usize = 4 * 1024;
-/// The most room that is made beyond what has arrived.
-const MOST_ROOM: usize = 1 << 20;
+/// From here on a frame gets the room that it claims.
+const TRUSTED_BYTES: usize = 64 * 1024;
 
 /// One request frame, and what it holds of the memory for requests.
 #[derive(Debug)]
@@ -58,7 +60,7 @@ impl FrameReader {
         &mut self,
         stream: &mut S,
         limits: &BrokerLimits,
-        memory: &Budget,
+        memory: &RequestMemory,
     ) -> Result<Option<Frame>, FrameReadError> {
         if self.buffer.is_empty() {
             self.buffer.reserve(LEAST_ROOM);
@@ -76,7 +78,7 @@ impl FrameReader {
         &mut self,
         stream: &mut S,
         limits: &BrokerLimits,
-        memory: &Budget,
+        memory: &RequestMemory,
     ) -> Result<Frame, FrameReadError> {
         let largest = FrameLimit::new(limits.max_produce_bytes.max(limits.max_request_bytes));
         let prefix = self.peek::<4, _>(0, stream).await?;
@@ -86,12 +88,13 @@ impl FrameReader {
         }
         let kind = FrameKind::of(self.peek::<2, _>(4, stream).await?, limits);
         kind.check(size)?;
-        let lease = if size > FREE_BYTES { Some(memory.take(kind.memory(size)).await?) } else { None };
+        let lease =
+            if size > FREE_BYTES { Some(memory.of(kind.is_produce()).take(kind.memory(size)).await?) } else { None };
         self.fill(4 + size, stream).await?;
 
         let mut bytes = self.buffer.split_to(4 + size).freeze();
         let _prefix = bytes.split_to(4);
-        if size > FREE_BYTES || self.buffer.is_empty() {
+        if size > SHARED_BYTES || self.buffer.is_empty() {
             // What is left shares its memory with the frame, and would keep it.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
@@ -112,8 +115,11 @@ impl FrameReader {
     /// Reads until the buffer holds `bytes`.
     async fn fill<S: AsyncRead + Unpin>(&mut self, bytes: usize, stream: &mut S) -> Result<(), FrameReadError> {
         while let Some(missing) = bytes.checked_sub(self.buffer.len()).filter(|missing| *missing > 0) {
-            // Doubling, so that a claimed size costs nothing before its bytes are here.
-            let room = missing.min(self.buffer.len().clamp(LEAST_ROOM, MOST_ROOM));
+            // In proportion to what is here, so that a claimed size costs little before its bytes come; once a good part has
+            // come, all of it at once, which the lease covers.
+            let arrived = self.buffer.len();
+            let room =
+                if arrived < TRUSTED_BYTES { missing.min(arrived.saturating_mul(4).max(LEAST_ROOM)) } else { missing };
             self.buffer.reserve(room);
             if stream.read_buf(&mut self.buffer).await? == 0 {
                 return Err(FrameReadError::Cut);
@@ -131,7 +137,6 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::shared::Budget;
 
     fn limits() -> BrokerLimits {
         BrokerLimits {
@@ -150,7 +155,7 @@ mod tests {
             // The reader may hang up.
             let _ = far.write_all(&sent).await;
         });
-        let (mut reader, memory) = (FrameReader::default(), Budget::new(1 << 20));
+        let (mut reader, memory) = (FrameReader::default(), RequestMemory::new(1 << 20));
         let mut frames = Vec::new();
         let end = loop {
             match reader.next(&mut near, &limits(), &memory).await {
@@ -212,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn a_frame_that_trickles_in_and_a_silent_peer_run_into_their_times() {
         let (mut near, mut far) = tokio::io::duplex(64);
-        let (mut reader, memory) = (FrameReader::default(), Budget::new(1 << 20));
+        let (mut reader, memory) = (FrameReader::default(), RequestMemory::new(1 << 20));
         let short = Duration::from_millis(10);
         let limits = BrokerLimits { idle_timeout: short, frame_timeout: short, ..limits() };
         let end = reader.next(&mut near, &limits, &memory).await;

@@ -50,6 +50,8 @@ struct Writer {
     producers: Producers,
     /// All records below it are on the disk.
     synced: i64,
+    /// Something was appended since the log was opened.
+    appended: bool,
     /// Bytes behind the active extent could not be cut off yet.
     dirty_tail: bool,
     state: WriterState,
@@ -139,6 +141,7 @@ impl Log {
                 view,
                 producers: recovered.producers,
                 synced: recovered.synced,
+                appended: false,
                 dirty_tail: false,
                 state: WriterState::Open,
             }),
@@ -204,6 +207,7 @@ impl Log {
             writer.sync_active(self)?;
         }
         writer.producers.record(&header, now_ms);
+        writer.appended = true;
         self.publish(&writer, bytes.len() as u64);
         Ok(Appended { base_offset, log_append_time_ms, log_start_offset: writer.view.log_start_offset })
     }
@@ -246,11 +250,16 @@ impl Log {
     /// Writes down how far the log is on the disk, and its start. Cheap when nothing changed.
     pub(crate) fn write_checkpoint(&self) -> io::Result<()> {
         let mut maintenance = self.maintenance.lock();
-        let Some(checkpoint) = self.current_checkpoint() else { return Ok(()) };
-        if maintenance.written == Some(checkpoint) {
-            return Ok(());
+        let (checkpoint, durable) = {
+            let writer = self.writer.lock();
+            (Self::checkpoint_of(&writer), writer.must_be_durable())
+        };
+        match checkpoint {
+            Some(checkpoint) if maintenance.written != Some(checkpoint) => {
+                maintenance.write(&self.folder, checkpoint, durable)
+            }
+            _ => Ok(()),
         }
-        maintenance.write(&self.folder, checkpoint, false)
     }
 
     /// Takes no more records, and leaves everything on the disk in such a way that the next start has nothing to recover.
@@ -267,8 +276,16 @@ impl Log {
         if writer.state != WriterState::Closed {
             return Ok(());
         }
-        writer.producers.write_snapshot(&self.folder, writer.view.high_watermark(), true)?;
-        maintenance.write(&self.folder, writer.checkpoint(), true)
+        let checkpoint = writer.checkpoint();
+        if maintenance.written == Some(checkpoint) && !writer.appended {
+            return Ok(());
+        }
+        if self.fsync == FsyncPolicy::Never {
+            text::sync_dir(&self.folder)?;
+        }
+        // Both only spare the next start some reading, so they need not be waited for.
+        writer.producers.write_snapshot(&self.folder, writer.view.high_watermark(), false)?;
+        maintenance.write(&self.folder, checkpoint, writer.must_be_durable())
     }
 
     /// Writes nothing any more.
@@ -290,7 +307,7 @@ impl Log {
     pub(crate) fn has_stale_checkpoint(&self) -> bool {
         // Whoever holds the lock may be about to write it.
         let Some(maintenance) = self.maintenance.try_lock() else { return true };
-        self.current_checkpoint().is_some_and(|checkpoint| maintenance.written != Some(checkpoint))
+        Self::checkpoint_of(&self.writer.lock()).is_some_and(|checkpoint| maintenance.written != Some(checkpoint))
     }
 
     /// Takes no more records and wakes whoever waits for some. The folder can be removed when this returns.
@@ -337,7 +354,7 @@ impl Log {
 
     /// Deletes the segments that the topic's retention no longer covers. Answers how many.
     pub(crate) fn apply_retention(&self, now_ms: i64) -> io::Result<usize> {
-        let mut maintenance = self.maintenance.lock();
+        let maintenance = self.maintenance.lock();
         let removed = {
             let mut writer = self.writer.lock();
             if writer.state != WriterState::Open {
@@ -353,9 +370,8 @@ impl Log {
             removed
         };
         self.remove_segments(&removed)?;
-        if let Some(checkpoint) = self.current_checkpoint() {
-            maintenance.write(&self.folder, checkpoint, false)?;
-        }
+        drop(maintenance);
+        self.write_checkpoint()?;
         Ok(removed.len())
     }
 
@@ -374,7 +390,7 @@ impl Log {
         view.stretches()
             .map(|Stretch { segment, extent }| retention::Age {
                 bytes: extent.bytes,
-                newest_ms: if extent.max_timestamp >= 0 || self.config.retention_ms.is_none() {
+                newest_ms: if extent.bytes == 0 || extent.max_timestamp >= 0 || self.config.retention_ms.is_none() {
                     extent.max_timestamp
                 } else {
                     modified(segment)
@@ -389,8 +405,7 @@ impl Log {
     }
 
     /// What the checkpoint file should say; `None` when it is left as it is.
-    fn current_checkpoint(&self) -> Option<Checkpoint> {
-        let writer = self.writer.lock();
+    fn checkpoint_of(writer: &Writer) -> Option<Checkpoint> {
         // A failed log says nothing new: what it holds is found out by the next start.
         (writer.state == WriterState::Open).then(|| writer.checkpoint())
     }
@@ -424,6 +439,13 @@ impl Writer {
         }
     }
 
+    /// Whether the checkpoint says something that nothing else does: a log start that is no segment's, after a deletion of
+    /// records. Else losing it costs no more than reading.
+    fn must_be_durable(&self) -> bool {
+        let first = self.view.stretches().next().map(|stretch| stretch.segment.base_offset());
+        first != Some(self.view.log_start_offset)
+    }
+
     fn checkpoint(&self) -> Checkpoint {
         Checkpoint { log_start_offset: self.view.log_start_offset, synced: self.synced }
     }
@@ -455,13 +477,11 @@ impl Writer {
         // With it the recovery need not read the sealed segments for their producers.
         self.producers.write_snapshot(&log.folder, next_offset, false)?;
         let segment = Arc::new(Segment::new(&log.folder, next_offset));
-        let created = log.pool.create(&segment).and_then(|_| match log.fsync {
-            FsyncPolicy::Never => Ok(()),
-            _ => text::sync_dir(&log.folder),
-        });
-        if let Err(error) = created {
-            // Its name would be wrong after the next append to the old segment. If it cannot be removed either, the
-            // recovery takes an empty file for what it is.
+        log.pool.create(&segment)?;
+        if log.fsync != FsyncPolicy::Never
+            && let Err(error) = text::sync_dir(&log.folder)
+        {
+            // Its name would be wrong after the next append to the old segment.
             let _ = log.pool.remove(&segment);
             return Err(error);
         }
@@ -535,3 +555,6 @@ fn cut(files: &SegmentFiles, extent: &Extent) -> io::Result<()> {
     files.log.set_len(extent.bytes)?;
     files.index.set_len(index::entry_at(extent.entries))
 }
+
+#[cfg(test)]
+mod tests;

@@ -142,12 +142,24 @@ impl FilePool {
         if log.metadata()?.len() > 0 {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the segment file is there and not empty"));
         }
-        let index = create(INDEX)?;
-        index.set_len(0)?;
-        index::write_header(&index)?;
-        let files = Arc::new(SegmentFiles { log, index });
-        self.keep(segment.id, &files);
-        Ok(files)
+        let index = create(INDEX).and_then(|index| {
+            index.set_len(0)?;
+            index::write_header(&index)?;
+            Ok(index)
+        });
+        match index {
+            Ok(index) => {
+                let files = Arc::new(SegmentFiles { log, index });
+                self.keep(segment.id, &files);
+                Ok(files)
+            }
+            Err(error) => {
+                // The name belongs to this offset alone; the log must not find an empty segment there later. If it cannot be
+                // removed either, the recovery takes an empty file for what it is.
+                let _ = self.remove(segment);
+                Err(error)
+            }
+        }
     }
 
     /// Closes the files of a segment and removes them. A missing file is not an error.
@@ -167,6 +179,12 @@ impl FilePool {
     /// Closes the files of a segment.
     pub(crate) fn forget(&self, segment: &Segment) {
         self.open.lock().files.remove(&segment.id);
+    }
+
+    /// Puts other files in a segment's place: a disk that fails.
+    #[cfg(test)]
+    pub(super) fn put(&self, segment: &Segment, log: File, index: File) {
+        self.keep(segment.id, &Arc::new(SegmentFiles { log, index }));
     }
 
     fn find(&self, id: u64) -> Option<Arc<SegmentFiles>> {

@@ -1,99 +1,10 @@
 //! What a crash can leave, made by hand: cut and changed files, missing and stale sidecars.
 
-use bytes::Bytes;
-use tidegate_model::TopicName;
-use tidegate_wire::{BatchLimits, BatchOptions, BatchWriter, check_produced, split_batches};
+use tidegate_wire::BatchOptions;
 
-use super::super::log::{Appended, Log};
-use super::super::read::find_span;
 use super::super::segment::file_name;
-use super::super::topic_config::TopicConfig;
+use super::super::testing::{Folder, append, append_with, read_all};
 use super::*;
-
-struct Folder {
-    dir: tempfile::TempDir,
-    segment_bytes: &'static str,
-    fsync: FsyncPolicy,
-}
-
-impl Folder {
-    fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), segment_bytes: "1024", fsync: FsyncPolicy::Never }
-    }
-
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    fn open(&self) -> Result<Log, OpenError> {
-        let config = TopicConfig::parse([("segment.bytes", Some(self.segment_bytes))], usize::MAX).unwrap();
-        let topic_partition = TopicPartition::new(TopicName::new("t").unwrap(), 0);
-        let settings = RecoverySettings { fsync: self.fsync, producers: 100, now_ms: 0 };
-        Log::open(topic_partition, self.path(), Arc::new(FilePool::new(4)), Arc::new(config), settings)
-    }
-
-    fn segments(&self) -> Vec<i64> {
-        let paths = fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path());
-        let mut bases: Vec<_> = paths.filter_map(|path| offset_of(&path, LOG)).collect();
-        bases.sort_unstable();
-        bases
-    }
-
-    /// The last segment's files.
-    fn last(&self, ending: &str) -> PathBuf {
-        self.path().join(file_name(*self.segments().last().unwrap(), ending))
-    }
-
-    fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let paths = fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path());
-        paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
-    }
-
-    fn restore(&self, files: &[(PathBuf, Vec<u8>)]) {
-        for entry in fs::read_dir(self.path()).unwrap() {
-            fs::remove_file(entry.unwrap().path()).unwrap();
-        }
-        for (path, bytes) in files {
-            fs::write(path, bytes).unwrap();
-        }
-    }
-}
-
-fn append(log: &Log, timestamps: &[i64]) -> Appended {
-    append_with(log, BatchOptions::default(), timestamps)
-}
-
-fn append_with(log: &Log, options: BatchOptions, timestamps: &[i64]) -> Appended {
-    let mut writer = BatchWriter::new(options);
-    for timestamp in timestamps {
-        writer.push(*timestamp, None, Some(b"value"), []).unwrap();
-    }
-    let batch = check_produced(writer.finish().unwrap(), &BatchLimits::default()).unwrap();
-    log.append(&batch, 0).unwrap()
-}
-
-/// Offset and timestamp of all records, read as a fetch does; every CRC is checked.
-fn read_all(log: &Log) -> Vec<(i64, i64)> {
-    let view = log.view();
-    let mut offset = view.log_start_offset;
-    let mut all = Vec::new();
-    while let Some(span) = find_span(&view, log.pool(), offset, 1 << 20, true).unwrap() {
-        let mut bytes = vec![0; span.bytes()];
-        span.read(log.pool(), &mut bytes).unwrap();
-        for batch in split_batches(Bytes::from(bytes)) {
-            let batch = batch.unwrap().open(&BatchLimits::default()).unwrap();
-            for record in batch.records() {
-                let record = record.unwrap();
-                if record.offset >= offset {
-                    all.push((record.offset, record.timestamp_ms));
-                }
-            }
-            offset = batch.header().next_offset();
-        }
-    }
-    assert_eq!(offset, view.high_watermark());
-    all
-}
 
 /// Two sealed segments and an active one of three batches, nothing of it known to be on the disk.
 fn three_segments(folder: &Folder) -> Vec<(i64, i64)> {

@@ -91,7 +91,7 @@ pub(crate) fn write_time(out: &mut Vec<u8>, ms: i64) {
     out.push(b'"');
 }
 
-/// A time as the REST bodies write it; `None` where [`write_time`] writes `null`.
+/// A time as the REST bodies write it; `None` where `write_time` writes `null`.
 pub fn time_text(ms: i64) -> Option<String> {
     match ms {
         ..0 => None,

@@ -1,10 +1,10 @@
 //! The REST face: thin callers of the engine. `/v1/openapi.json` describes it.
 //!
-//! - [`topics`], [`records`], [`publish`], [`openapi`]: one file a resource.
-//! - [`query`]: queries, read strictly.
-//! - [`answer`], [`compress`]: bodies that go out; they end well only when the read behind them did.
-//! - [`decode`], [`lines`], [`incoming`]: bodies that come in.
-//! - [`error`]: errors as answers.
+//! - `topics`, `records`, `publish`, `openapi`: one file a resource.
+//! - `query`: queries, read strictly.
+//! - `answer`, `compress`: bodies that go out; they end well only when the read behind them did.
+//! - `decode`, `lines`, `incoming`: bodies that come in.
+//! - `error`: errors as answers.
 #![allow(unused_qualifications, reason = "utoipa's macros qualify what they are given")]
 
 mod answer;

@@ -1,16 +1,22 @@
 //! One record of a request body: JSON text in, what is to be sent out.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tidegate_client::RecordToSend;
 use tidegate_codec::{JsonValue, UnknownMode};
 
 use crate::engine::TopicPayload;
+
+/// How deep [`JsonValue::document`] lets arrays and objects nest.
+const MAX_DEPTH: usize = 100;
 
 /// What the lines or elements of a body are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +74,9 @@ pub enum IncomingError {
     /// Something follows the value.
     #[error("more than one value; each line is one record")]
     MoreThanOne,
+    /// An end statement among the fields of a record, or one that is no object.
+    #[error("the field end is no record's; a read's end statement is an object with that field alone")]
+    End,
     /// The last line of a read that failed.
     #[error("the read that wrote this input failed, and its answer is incomplete: {error}")]
     FailedRead {
@@ -123,6 +132,12 @@ pub enum IncomingError {
     /// JSON that most readers refuse.
     #[error("the value holds half a surrogate pair, which most readers of JSON refuse; give its bytes as value_base64")]
     HalfSurrogate,
+    /// JSON that nests deeper than reads show as JSON.
+    #[error("the value nests deeper than {limit}, the most that reads show as JSON; give its bytes as value_base64")]
+    Nesting {
+        /// How many arrays and objects may stand in one another.
+        limit: usize,
+    },
     /// JSON that cannot become the topic's message.
     #[error("the value is no {message}: {reason}")]
     Transcode {
@@ -145,7 +160,7 @@ struct Object<'a> {
     #[serde(borrow)]
     value_base64: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    headers: Option<Vec<ObjectHeader<'a>>>,
+    headers: Option<Vec<ObjectOnly<ObjectHeader<'a>>>>,
     #[serde(borrow)]
     timestamp: Option<Cow<'a, str>>,
     partition: Option<i32>,
@@ -156,10 +171,10 @@ struct Object<'a> {
     _timestamp_type: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "value_error")]
     _value_error: Option<Cow<'a, str>>,
-    // The last line of a read's output.
-    #[serde(borrow)]
+    // The last line of a read's output; null is something too.
+    #[serde(default, borrow, deserialize_with = "present")]
     end: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(default, borrow, deserialize_with = "present")]
     error: Option<&'a RawValue>,
 }
 
@@ -176,6 +191,55 @@ struct ObjectHeader<'a> {
     value_base64: Option<Cow<'a, str>>,
 }
 
+/// A field that is there, even if it is null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// An end statement as a read writes it: nothing stands beside it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndLine<'a> {
+    #[serde(borrow)]
+    end: &'a RawValue,
+}
+
+/// What is read from a JSON object, and how that is said to whoever sends something else.
+trait FromObject {
+    const EXPECTED: &'static str;
+}
+
+impl FromObject for Object<'_> {
+    const EXPECTED: &'static str = "an object: a record is a JSON object";
+}
+
+impl FromObject for ObjectHeader<'_> {
+    const EXPECTED: &'static str = "an object: a header is a JSON object";
+}
+
+/// A `T` from an object alone. What serde derives would also take an array, its elements for the fields in their order.
+struct ObjectOnly<T>(T);
+
+impl<'de, T: FromObject + Deserialize<'de>> Deserialize<'de> for ObjectOnly<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: FromObject + Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = ObjectOnly<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(T::EXPECTED)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(ObjectOnly)
+    }
+}
+
 /// Reads one record. `None`: the text is the end statement of a read, which is no record.
 pub fn read<'a>(text: &'a [u8], shape: Shape, payload: &TopicPayload) -> Result<Option<Incoming<'a>>, IncomingError> {
     match shape {
@@ -183,16 +247,23 @@ pub fn read<'a>(text: &'a [u8], shape: Shape, payload: &TopicPayload) -> Result<
             let value: &RawValue = parse(text)?;
             Ok(Some(Incoming { value: stored_value(value, payload)?, ..Incoming::default() }))
         }
-        Shape::Records => read_object(parse(text)?, payload),
+        Shape::Records => {
+            let ObjectOnly(object) = parse::<ObjectOnly<Object<'a>>>(text)?;
+            if object.end.is_none() || object.error.is_some() {
+                return read_object(object, payload).map(Some);
+            }
+            // Beside other fields it would make a record vanish.
+            match serde_json::from_slice::<EndLine<'_>>(text) {
+                Ok(line) if line.end.get().starts_with('{') => Ok(None),
+                _ => Err(IncomingError::End),
+            }
+        }
     }
 }
 
-fn read_object<'a>(object: Object<'a>, payload: &TopicPayload) -> Result<Option<Incoming<'a>>, IncomingError> {
+fn read_object<'a>(object: Object<'a>, payload: &TopicPayload) -> Result<Incoming<'a>, IncomingError> {
     if let Some(error) = object.error {
         return Err(IncomingError::FailedRead { error: error.get().to_owned() });
-    }
-    if object.end.is_some() {
-        return Ok(None);
     }
     let key = match (object.key, object.key_base64) {
         (Some(_), Some(_)) => return Err(IncomingError::Both { field: "key" }),
@@ -207,7 +278,7 @@ fn read_object<'a>(object: Object<'a>, payload: &TopicPayload) -> Result<Option<
         (None, None) => None,
     };
     let headers = object.headers.unwrap_or_default().into_iter().enumerate().map(read_header);
-    Ok(Some(Incoming {
+    Ok(Incoming {
         partition: match object.partition {
             Some(partition @ ..0) => return Err(IncomingError::Partition { partition }),
             partition => partition,
@@ -216,10 +287,12 @@ fn read_object<'a>(object: Object<'a>, payload: &TopicPayload) -> Result<Option<
         key,
         value,
         headers: headers.collect::<Result<_, _>>()?,
-    }))
+    })
 }
 
-fn read_header<'a>((index, header): (usize, ObjectHeader<'a>)) -> Result<HeaderBytes<'a>, IncomingError> {
+fn read_header<'a>(
+    (index, ObjectOnly(header)): (usize, ObjectOnly<ObjectHeader<'a>>),
+) -> Result<HeaderBytes<'a>, IncomingError> {
     let name = match (header.name, header.name_base64) {
         (Some(_), Some(_)) => return Err(IncomingError::Both { field: "name" }),
         (Some(name), None) => into_bytes(name),
@@ -280,7 +353,10 @@ fn stored_value<'a>(value: &'a RawValue, payload: &TopicPayload) -> Result<Optio
         TopicPayload::Bytes | TopicPayload::Json => {
             // The parser has checked all but this, and a read would have to show such a value as bytes.
             if JsonValue::document(text.as_bytes()).is_none() {
-                return Err(IncomingError::HalfSurrogate);
+                return Err(match nests_deeper(text, MAX_DEPTH) {
+                    true => IncomingError::Nesting { limit: MAX_DEPTH },
+                    false => IncomingError::HalfSurrogate,
+                });
             }
             Ok(Some(Cow::Borrowed(text.as_bytes())))
         }
@@ -294,6 +370,27 @@ fn stored_value<'a>(value: &'a RawValue, payload: &TopicPayload) -> Result<Optio
             }
         }
     }
+}
+
+/// Whether more than `limit` arrays and objects stand in one another in `json`, which is valid.
+fn nests_deeper(json: &str, limit: usize) -> bool {
+    let (mut depth, mut string, mut escaped) = (0_usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if string => {
+                string = escaped || byte != b'"';
+                escaped = !escaped && byte == b'\\';
+            }
+            b'"' => string = true,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > limit {
+            return true;
+        }
+    }
+    false
 }
 
 fn decode_base64(field: &'static str, text: &str) -> Result<Cow<'static, [u8]>, IncomingError> {
@@ -417,6 +514,47 @@ mod tests {
         assert_eq!(read_as(Shape::Records, r#"{"end":{"records_sent":3}}"#), Ok(None));
         let error = read_as(Shape::Records, r#"{"error":{"code":"DATA_LOSS"}}"#).unwrap_err();
         assert_eq!(error, IncomingError::FailedRead { error: r#"{"code":"DATA_LOSS"}"#.to_owned() });
+    }
+
+    #[test]
+    fn an_end_statement_stands_alone_or_is_refused() {
+        for line in [
+            r#"{"value":1,"end":{}}"#,
+            r#"{"end":{},"key":null}"#,
+            r#"{"end":{},"offset":1}"#,
+            r#"{"end":null}"#,
+            r#"{"end":7}"#,
+        ] {
+            assert_eq!(read_as(Shape::Records, line), Err(IncomingError::End), "{line}");
+        }
+        assert_eq!(read_as(Shape::Records, " {\"end\": {} } "), Ok(None));
+        let failed = |line| matches!(read_as(Shape::Records, line), Err(IncomingError::FailedRead { .. }));
+        assert!(failed(r#"{"value":1,"error":{}}"#) && failed(r#"{"error":null}"#));
+        assert!(failed(r#"{"end":{},"error":{}}"#));
+    }
+
+    #[test]
+    fn a_record_or_header_that_is_no_object_is_refused() {
+        let message = |line: &str| record(line).unwrap_err().to_string();
+        for line in [r#"["k",null,1]"#, "[]", "7", "null", "\"x\""] {
+            assert!(message(line).ends_with("a record is a JSON object"), "{line}: {}", message(line));
+        }
+        for header in [r#"["a",null,"v",null]"#, "null", "\"a\""] {
+            let line = format!("{{\"headers\":[{header}]}}");
+            assert!(message(&line).ends_with("a header is a JSON object"), "{line}: {}", message(&line));
+        }
+    }
+
+    #[test]
+    fn a_value_that_nests_too_deep_is_refused_for_that() {
+        let nested =
+            |depth: usize, inside: &str| format!("{{\"value\":{}{inside}{}}}", "[".repeat(depth), "]".repeat(depth));
+        assert!(record(&nested(MAX_DEPTH, "")).is_ok());
+        assert!(record(&nested(MAX_DEPTH, r#""\"[[""#)).is_ok());
+        let error = record(&nested(MAX_DEPTH + 1, "")).unwrap_err();
+        assert_eq!(error, IncomingError::Nesting { limit: MAX_DEPTH });
+        assert!(error.to_string().starts_with("the value nests deeper than 100"));
+        assert_eq!(record(&nested(MAX_DEPTH, r#""[\ud800""#)), Err(IncomingError::HalfSurrogate));
     }
 
     #[test]

@@ -93,6 +93,7 @@ async fn input_is_cut_into_the_records_that_were_sent_however_it_arrives() {
 async fn a_record_that_cannot_be_read_is_named_and_what_was_written_is_counted() {
     let world = World::start().await;
     let good = "{\"value\":1}\n{\"value\":2}\n";
+    let too_deep = format!("{{\"value\":{}{}}}", "[".repeat(101), "]".repeat(101));
     for (line, column_or_reason) in [
         ("{\"value\":3} {\"value\":4}", "line 4: more than one value"),
         ("{\"value\":", "line 4, column"),
@@ -102,7 +103,11 @@ async fn a_record_that_cannot_be_read_is_named_and_what_was_written_is_counted()
         ("{\"timestamp\":1714521600000}", "line 4, column"),
         ("{\"timestamp\":\"2024-05-01\"}", "RFC 3339"),
         ("{\"error\":{\"code\":\"DATA_LOSS\"}}", "the read that wrote this input failed"),
-        ("[1]", "line 4, column"),
+        ("[1]", "a record is a JSON object"),
+        ("[\"k\",null,1]", "a record is a JSON object"),
+        ("{\"headers\":[[\"a\",null,\"v\",null]]}", "a header is a JSON object"),
+        ("{\"value\":3,\"end\":{}}", "line 4: the field end is no record's"),
+        (too_deep.as_str(), "line 4: the value nests deeper than 100"),
     ] {
         // A blank line, so that lines and records are counted apart.
         let body = format!("\n{good}{line}\n{{\"value\":5}}\n");
@@ -115,7 +120,21 @@ async fn a_record_that_cannot_be_read_is_named_and_what_was_written_is_counted()
     }
     // What the answers said is so, each time.
     let records = world.records("documents").await;
-    assert_eq!(values(&records), vec![vec![json!(1), json!(2)]; 9].concat());
+    assert_eq!(values(&records), vec![vec![json!(1), json!(2)]; 13].concat());
+}
+
+#[tokio::test]
+async fn an_end_statement_alone_is_skipped_and_null_is_the_time_of_publishing() {
+    let world = World::start().await;
+    let before = jiff::Timestamp::now();
+    let body = "{\"value\":1,\"timestamp\":null}\n{\"end\":{\"records_sent\":1}}\n{\"value\":2}\n";
+    assert_eq!(world.post(DOCUMENTS, body).await.json::<rest::PublishAnswer>().records, 2);
+    let call = Call::post(DOCUMENTS, "[{\"value\":3},{\"end\":{}}]").header("content-type", "application/json");
+    assert_eq!(call.send(world.addr()).await.json::<rest::PublishAnswer>().records, 1);
+    let records = world.records("documents").await;
+    assert_eq!(values(&records), [json!(1), json!(2), json!(3)]);
+    let written: jiff::Timestamp = records[0].timestamp.as_deref().unwrap().parse().unwrap();
+    assert!(written.as_millisecond() >= before.as_millisecond());
 }
 
 #[tokio::test]

@@ -101,7 +101,8 @@ pub struct PartitionDescription {
     pub leader: Option<i32>,
 }
 
-/// A record as `ndjson` and `json` show it. An `ndjson` line can be published again as it is.
+/// A record as `ndjson` and `json` show it. An `ndjson` line can be published again as it is; a null timestamp becomes the
+/// time of publishing then.
 ///
 /// Exactly one of `key` and `key_base64` is there, and exactly one of `value` and `value_base64`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
@@ -180,7 +181,7 @@ pub struct EndLine {
 pub struct EndStatement {
     /// Records sent, over all partitions.
     pub records_sent: u64,
-    /// Every record below the noted ends was considered, in every partition that was asked for.
+    /// Every record of the range below the noted ends was considered, in every partition that was asked for.
     pub exhaustive: bool,
     /// Which records of transactions were seen.
     pub isolation: Isolation,
@@ -267,8 +268,9 @@ pub enum Proof {
 
 /// A record to publish. Everything may be left out; what `ndjson` shows of a record may be sent back as it is.
 ///
-/// `offset`, `timestamp_type` and `value_error` say where a record came from and are not used. `{"end":…}` lines are
-/// skipped; an `{"error":…}` line is refused: the read that wrote it failed.
+/// `offset`, `timestamp_type` and `value_error` say where a record came from and are not used. An object whose only field is
+/// `end` is the end statement of a read and skipped, as a line or as an element of an array; `end` beside other fields is
+/// refused. An `{"error":…}` line is refused: the read that wrote it failed. An array is no record.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishRecord {
@@ -288,7 +290,8 @@ pub struct PublishRecord {
     /// The headers, in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<Vec<Header>>,
-    /// RFC 3339 with an offset, or `1714521600000ms`; null or absent: the time of publishing.
+    /// RFC 3339 with an offset, or `1714521600000ms`; null or absent: the time of publishing. A record that a read showed
+    /// with null, having no timestamp, so gets one when it is published again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "2013-02-01T10:15:00.000Z")]
     pub timestamp: Option<String>,

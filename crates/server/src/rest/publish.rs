@@ -62,7 +62,11 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<PublishParameters>);
 ///
 /// The body is NDJSON (`application/x-ndjson`, one record a line) or one JSON array of records (`application/json`),
 /// plain or compressed with gzip or zstd. Lines end with LF or CRLF; blank lines are skipped, one leading byte order mark
-/// is taken off, and the last line needs no end. What `format=ndjson` shows of a read can be sent back as it is.
+/// is taken off, and the last line needs no end. More than 64 MiB of white space before a record is refused.
+///
+/// What `format=ndjson` shows of a read can be sent back as it is. Its end statement, an object whose only field is `end`,
+/// is no record: such a line (or element of an array) is skipped, and `end` beside other fields is refused. A record that
+/// had no timestamp (`"timestamp":null`) gets the time of publishing, as when `timestamp` is absent.
 ///
 /// A JSON value is stored as its text exactly as sent; on a `protobuf` topic it is converted to the topic's message, and
 /// what the message does not have is refused. Records of one partition keep their order.

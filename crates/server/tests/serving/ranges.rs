@@ -34,6 +34,7 @@ async fn each_partition_gives_its_records_of_the_window_and_the_others_end_at_on
         assert_eq!((end.noted_end_offset, end.records_sent), (noted_end, sent), "partition {partition}");
         assert_eq!((end.read.end, end.exhaustive), (noted_end, true), "partition {partition}");
         assert_eq!((end.proof, end.late_records), (Proof::FullScan, 0), "partition {partition}");
+        assert_eq!(end.untimed_records, u64::from(partition == 4), "partition {partition}");
         assert!(end.read.start >= 0 && end.lost_offsets.is_empty());
     }
     assert_eq!(ends[&0].first_offset_at_or_after_until, Some(2));

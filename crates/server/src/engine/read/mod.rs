@@ -3,7 +3,7 @@
 //! [`Engine::plan_read`](super::Engine::plan_read) does everything that can fail before the first byte; the
 //! [`PlannedRead`] then streams in one pass: fetch, filter, encode.
 //!
-//! - [`plan`](self): the request and the partitions' ends give the offsets to read.
+//! - `plan`: the request and the partitions' ends give the offsets to read.
 //! - `last`: the exact start of the newest N records.
 //! - `pump`: the loop that fetches, filters and encodes.
 //! - `stream`: the pump as a stream of frames.

@@ -137,6 +137,8 @@ impl<E: Encode> Pump<E> {
             consume_budget().await;
         }
         tally.advance(chunk.next_offset);
+        // Also behind chunks that hold nothing to deliver.
+        self.output.flush_if_due().await;
         Ok(())
     }
 

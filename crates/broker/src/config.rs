@@ -104,7 +104,7 @@ const LEAST_REQUEST_LIMIT: usize = 1024;
 /// The limits of a broker. Each bounds memory, files or time that a client could otherwise claim without end.
 #[derive(Clone, Debug)]
 pub struct BrokerLimits {
-    /// Connections at a time; further ones are closed at once.
+    /// Connections at a time; further ones are closed at once. Each takes a file descriptor.
     pub max_connections: usize,
     /// The largest Produce request, in bytes. A topic's `max.message.bytes` must stay below it.
     pub max_produce_bytes: usize,

@@ -196,9 +196,11 @@ impl FrameKind {
     }
 }
 
-/// How many values a frame may be decoded into. A step costs at most some 75 bytes (an element of the widest struct over
-/// the steps that it takes, with the vector's growth), and the least that real requests need for it is 4 bytes of the
-/// frame, or 8 where record batches are part of it.
+/// How many values a frame may be decoded into.
+///
+/// A value costs at most some 75 bytes: the widest element of an array, with the vector's growth, over the values that it
+/// consists of. Real requests need one for every 4 bytes at most, and far fewer where record batches are part of them; the
+/// fixed part lets small requests be as dense as they like.
 fn decode_steps(api: ApiKey, bytes: usize) -> usize {
     16_384 + if api == ApiKey::Produce { bytes / 24 } else { bytes / 4 }
 }
@@ -260,4 +262,62 @@ fn decode<T: Decodable>(buffer: &mut Metered, version: i16) -> Result<T, Undecod
             Undecodable(error.to_string().trim_end().to_owned())
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{BufMut, BytesMut};
+    use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+    use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+    use kafka_protocol::protocol::{Encodable, HeaderVersion, Request};
+
+    use super::*;
+
+    fn frame<R: Request>(request: &R, version: i16) -> Bytes {
+        let header = RequestHeader::default()
+            .with_request_api_key(R::KEY)
+            .with_request_api_version(version)
+            .with_correlation_id(7)
+            .with_client_id(Some(StrBytes::from_static_str("me")));
+        let mut bytes = BytesMut::new();
+        header.encode(&mut bytes, <R as HeaderVersion>::header_version(version)).unwrap();
+        request.encode(&mut bytes, version).unwrap();
+        bytes.freeze()
+    }
+
+    #[test]
+    fn the_facts_of_the_header_are_kept() {
+        let request = decode_request(frame(&MetadataRequest::default(), 12)).unwrap();
+        assert_eq!((request.api_key(), request.api_version(), request.correlation_id()), (3, 12, 7));
+        assert_eq!(request.client_id(), Some("me"));
+    }
+
+    #[test]
+    fn requests_for_thousands_of_partitions_decode() {
+        for version in [4, 12, 16] {
+            let partitions = (0..10_000).map(|index| FetchPartition::default().with_partition(index)).collect();
+            let topic = FetchTopic::default().with_partitions(partitions);
+            decode_request(frame(&FetchRequest::default().with_topics(vec![topic]), version)).unwrap();
+        }
+        // The smallest batches that there are.
+        for version in [3, 9, 13] {
+            let smallest = Bytes::from_static(&[0; 68]);
+            let data = |index| PartitionProduceData::default().with_index(index).with_records(Some(smallest.clone()));
+            let topic = TopicProduceData::default().with_partition_data((0..2_000).map(data).collect());
+            decode_request(frame(&ProduceRequest::default().with_topic_data(vec![topic]), version)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_request_of_nothing_but_tiny_elements_is_refused_for_what_it_is() {
+        let mut bytes = BytesMut::from(&frame(&FetchRequest::default(), 4)[..]);
+        bytes.truncate(bytes.len() - 4);
+        // Topics without a name and without partitions.
+        bytes.put_i32(80_000);
+        bytes.put_bytes(0, 80_000 * 6);
+        match decode_request(bytes.freeze()) {
+            Err(RequestError::Malformed { reason, .. }) => assert!(reason.contains("more values"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -101,7 +101,7 @@ impl Asked {
     fn new(shared: &Shared, request: &FetchRequest) -> Self {
         let limits = &shared.config.limits;
         let bytes = |asked: i32| usize::try_from(asked).unwrap_or(0);
-        let most_bytes = bytes(request.max_bytes).min(limits.max_fetch_bytes);
+        let most_bytes = bytes(request.max_bytes).min(limits.max_fetch_bytes).min(limits.response_memory_bytes);
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         Self {
             // What the limit keeps from coming must not be waited for.

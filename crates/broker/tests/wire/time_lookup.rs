@@ -40,7 +40,7 @@ fn a_time_is_found_where_a_scan_of_all_records_finds_it() {
         (broker, client)
     });
     let mut number = 0;
-    let mut runner = TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
     let client = std::cell::RefCell::new(&mut client);
     let number = std::cell::RefCell::new(&mut number);
     runner

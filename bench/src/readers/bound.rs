@@ -8,9 +8,8 @@ const BUDGET_MIB: f64 = 4.0;
 const MAX_FETCH_MIB: f64 = 1.0;
 /// Partitions that one read fetches from at once.
 const MAX_PARTITIONS_AT_ONCE: u32 = 8;
-/// Messages: one being filled, one handed over, one encoded and waiting for the connection's window. Each goes out at 512 KiB,
-/// but rows stand in memory as objects before they are encoded, and buffers grow by doubling.
-const MESSAGES_MIB: f64 = 3.0;
+/// Frames between the encoder and the socket: at most twelve of 256 KiB, as the engine's limits document.
+const FRAMES_MIB: f64 = 3.0;
 /// The process without a read: code, runtime, librdkafka, the broker's index.
 const BASE_MIB: f64 = 64.0;
 
@@ -36,7 +35,7 @@ impl Bound {
             ("fetched and not yet consumed (the request's budget)", BUDGET_MIB),
             // A reader whose consumer waits for it may fetch although the others hold the whole budget.
             ("one fetch of each partition beyond it", fetches),
-            ("messages on their way out", MESSAGES_MIB),
+            ("frames under construction and on their way out", FRAMES_MIB),
             // It runs in the same process.
             ("the embedded broker's answers to these fetches", fetches),
         ];

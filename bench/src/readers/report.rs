@@ -46,6 +46,15 @@ pub fn markdown(results: &Results) -> String {
             run.peak_mib
         );
     }
+    if let (Some(load), Some(cpus)) = (machine.load, machine.cpus)
+        && load > cpus as f64 / 2.0
+    {
+        let _ = write!(
+            text,
+            "\nThe machine was busy with other work (load {load} before the first run): the seconds and what follows from them are\n\
+             too bad. Processor times, memory and hashes stand.\n"
+        );
+    }
     let records = results.runs.first().map_or(0, |run| run.records) / results.readers.max(1) as u64;
     let _ = write!(
         text,

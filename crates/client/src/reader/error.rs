@@ -70,7 +70,7 @@ pub enum ReadError {
         /// What is wrong with the record.
         source: ControlRecordError,
     },
-    /// A batch begins before the end of the batch in front of it: one of the two has a wrong base offset, and records would
+    /// A whole batch lies before the end of the batch in front of it: one of the two has a wrong base offset, and records would
     /// be lost in silence.
     #[error(
         "partition {topic_partition}: a batch with base offset {base_offset} stands behind one that ends before offset \

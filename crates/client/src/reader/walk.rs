@@ -37,7 +37,7 @@ pub(super) enum Unreadable {
     Batch(BatchError),
     /// A control record that does not tell whether it ends an aborted transaction.
     Marker(ControlRecordError),
-    /// A batch begins at or before the last offset of the batch in front of it.
+    /// A batch ends at or before the last offset of the batch in front of it.
     OutOfOrder {
         base_offset: i64,
         before: i64,
@@ -137,12 +137,13 @@ impl Walk {
     }
 }
 
-/// The first batch of a record set that begins before the end of the one in front of it.
+/// The first batch of a record set that ends at or before the end of the one in front of it. One that merely overlaps it
+/// loses nothing: its records behind that end are delivered.
 fn disorder(records: &Bytes) -> Option<Unreadable> {
     let mut end = i64::MIN;
     for raw in split_batches(records.clone()).flatten() {
         let header = raw.header();
-        if header.base_offset < end {
+        if header.next_offset() <= end {
             return Some(Unreadable::OutOfOrder { base_offset: header.base_offset, before: end });
         }
         end = header.next_offset();

@@ -122,7 +122,10 @@ pub(crate) fn refuse(error: RequestError) -> Reply {
 fn reply<R: Encodable + HeaderVersion>(facts: Facts, response: &R) -> Reply {
     match encode(facts, response) {
         Ok(answer) => Reply::Answer(answer),
-        Err(error) => Reply::Close(error.to_string()),
+        Err(error) => {
+            tracing::error!(%error, "a bug: closing the connection for want of an answer");
+            Reply::Close(error.to_string())
+        }
     }
 }
 

@@ -193,7 +193,10 @@ async fn read(
             }
             Step::NoMemory(found) => found,
         };
-        let lease = shared.response_memory.take(bytes_of(&found)).await?;
+        let lease = tokio::select! {
+            lease = shared.response_memory.take(bytes_of(&found)) => lease?,
+            () = gone(stream) => return Err(FetchEnd::PeerGone),
+        };
         let wanted = Arc::clone(&parts);
         if let Some(found) = shared.reading(move |shared| read_found(shared, &wanted, found, last)).await? {
             return Ok((found, Some(lease)));

@@ -202,9 +202,9 @@ impl Log {
             BatchHeader { base_offset, max_timestamp: log_append_time_ms.unwrap_or(true_max), ..*raw.header() };
 
         writer.make_room(self, bytes.len())?;
-        writer.write(self, &bytes, &header)?;
+        let files = writer.write(self, &bytes, &header)?;
         if self.fsync == FsyncPolicy::Always {
-            writer.sync_active(self)?;
+            writer.sync_active(self, &files)?;
         }
         writer.producers.record(&header, now_ms);
         writer.appended = true;
@@ -227,24 +227,20 @@ impl Log {
             let unsynced: Vec<Stretch> = writer.view.stretches_from(writer.synced).cloned().collect();
             (unsynced, writer.view.high_watermark())
         };
-        let mut files = Vec::with_capacity(unsynced.len());
         for stretch in &unsynced {
-            match self.pool.open(&stretch.segment) {
-                Ok(open) => files.push(open),
+            let files = match self.pool.open(&stretch.segment) {
+                Ok(files) => files,
                 // The retention has removed it: nothing is left to be forced.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
-            }
-        }
-        let result = files.iter().try_for_each(|files| files.log.sync_data());
-        let mut writer = self.writer.lock();
-        match &result {
-            Ok(()) => writer.synced = writer.synced.max(end),
+            };
             // After a failed fsync the kernel may have dropped the pages: nobody knows what the file holds, and a second
             // fsync would wrongly succeed.
-            Err(error) => writer.fail(&self.topic_partition, error),
+            files.log.sync_data().inspect_err(|error| self.writer.lock().fail(&self.topic_partition, error))?;
         }
-        result
+        let mut writer = self.writer.lock();
+        writer.synced = writer.synced.max(end);
+        Ok(())
     }
 
     /// Writes down how far the log is on the disk, and its start. Cheap when nothing changed.
@@ -272,10 +268,11 @@ impl Log {
         }
         self.sync()?;
         let mut maintenance = self.maintenance.lock();
-        let writer = self.writer.lock();
+        let mut writer = self.writer.lock();
         if writer.state != WriterState::Closed {
             return Ok(());
         }
+        writer.clean_tail(self)?;
         let checkpoint = writer.checkpoint();
         if maintenance.written == Some(checkpoint) && !writer.appended {
             return Ok(());
@@ -297,17 +294,18 @@ impl Log {
         }
     }
 
-    /// Whether there are records that were not forced to the disk.
+    /// Whether there are records that were not forced to the disk. Does not wait: while something is being appended, there
+    /// may be.
     pub(crate) fn has_unsynced(&self) -> bool {
-        let writer = self.writer.lock();
+        let Some(writer) = self.writer.try_lock() else { return true };
         writer.state == WriterState::Open && writer.synced < writer.view.high_watermark()
     }
 
-    /// Whether the checkpoint file does not say what it should.
+    /// Whether the checkpoint file does not say what it should. Does not wait: while others are at work, it may not.
     pub(crate) fn has_stale_checkpoint(&self) -> bool {
-        // Whoever holds the lock may be about to write it.
         let Some(maintenance) = self.maintenance.try_lock() else { return true };
-        Self::checkpoint_of(&self.writer.lock()).is_some_and(|checkpoint| maintenance.written != Some(checkpoint))
+        let Some(writer) = self.writer.try_lock() else { return true };
+        Self::checkpoint_of(&writer).is_some_and(|checkpoint| maintenance.written != Some(checkpoint))
     }
 
     /// Takes no more records and wakes whoever waits for some. The folder can be removed when this returns.
@@ -316,7 +314,7 @@ impl Log {
         let mut writer = self.writer.lock();
         writer.state = WriterState::Deleted;
         for stretch in writer.view.stretches() {
-            self.pool.forget(&stretch.segment);
+            self.pool.retire(&stretch.segment);
         }
         self.progress.send_modify(|progress| progress.deleted = true);
     }
@@ -470,8 +468,8 @@ impl Writer {
         self.clean_tail(log)?;
         if log.fsync != FsyncPolicy::Never {
             // A segment that has a successor is whole on the disk: the recovery looks only at the last one.
-            self.sync_active(log)?;
             let files = log.pool.open(&self.view.active.segment)?;
+            self.sync_active(log, &files)?;
             files.index.sync_data()?;
         }
         // With it the recovery need not read the sealed segments for their producers.
@@ -491,7 +489,9 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&mut self, log: &Log, bytes: &[u8], header: &BatchHeader) -> io::Result<()> {
+    /// Writes a batch and its index entry behind the active extent; all of it or nothing. Answers the files: what follows
+    /// must not fail for want of a file descriptor.
+    fn write(&mut self, log: &Log, bytes: &[u8], header: &BatchHeader) -> io::Result<Arc<SegmentFiles>> {
         let files = log.pool.open(&self.view.active.segment)?;
         self.clean_tail(log)?;
         let extent = self.view.active.extent;
@@ -511,7 +511,7 @@ impl Writer {
             next_offset: entry.last_offset + 1,
             max_timestamp: entry.running_max,
         };
-        Ok(())
+        Ok(files)
     }
 
     /// Cuts off what a failed append left, if that was not possible at the time.
@@ -524,8 +524,8 @@ impl Writer {
         Ok(())
     }
 
-    fn sync_active(&mut self, log: &Log) -> io::Result<()> {
-        let files = log.pool.open(&self.view.active.segment)?;
+    /// Forces the active segment to the disk. A failure is final, see [`Log::sync`].
+    fn sync_active(&mut self, log: &Log, files: &SegmentFiles) -> io::Result<()> {
         if let Err(error) = files.log.sync_data() {
             self.fail(&log.topic_partition, &error);
             return Err(error);

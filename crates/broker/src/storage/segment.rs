@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_model::NO_TIMESTAMP;
@@ -24,12 +24,19 @@ pub(crate) struct Segment {
     id: u64,
     folder: Arc<Path>,
     base_offset: i64,
+    /// Its files are being removed, so nobody keeps them open for later.
+    retired: AtomicBool,
 }
 
 impl Segment {
     pub(crate) fn new(folder: &Arc<Path>, base_offset: i64) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        Self { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), folder: Arc::clone(folder), base_offset }
+        Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            folder: Arc::clone(folder),
+            base_offset,
+            retired: AtomicBool::new(false),
+        }
     }
 
     /// The offset of its first record, and its name.
@@ -130,7 +137,7 @@ impl FilePool {
         }
         let open = |ending| OpenOptions::new().read(true).write(true).open(segment.path(ending));
         let files = Arc::new(SegmentFiles { log: open(LOG)?, index: open(INDEX)? });
-        self.keep(segment.id, &files);
+        self.keep(segment, &files);
         Ok(files)
     }
 
@@ -150,7 +157,7 @@ impl FilePool {
         match index {
             Ok(index) => {
                 let files = Arc::new(SegmentFiles { log, index });
-                self.keep(segment.id, &files);
+                self.keep(segment, &files);
                 Ok(files)
             }
             Err(error) => {
@@ -164,7 +171,7 @@ impl FilePool {
 
     /// Closes the files of a segment and removes them. A missing file is not an error.
     pub(crate) fn remove(&self, segment: &Segment) -> io::Result<()> {
-        self.forget(segment);
+        self.retire(segment);
         // The log first: an index without its log is cleared away at the next start, a log without its index would come
         // back to life.
         for ending in [LOG, INDEX] {
@@ -176,15 +183,24 @@ impl FilePool {
         Ok(())
     }
 
-    /// Closes the files of a segment.
-    pub(crate) fn forget(&self, segment: &Segment) {
+    /// Closes the files of a segment for good: who opens them from now on gets them for themselves. Else a reader that
+    /// comes in between would leave removed files open here, and their space taken.
+    pub(crate) fn retire(&self, segment: &Segment) {
+        let mut open = self.open.lock();
+        segment.retired.store(true, Ordering::Relaxed);
+        open.files.remove(&segment.id);
+    }
+
+    /// Closes the files of a segment until they are needed again.
+    #[cfg(test)]
+    pub(super) fn forget(&self, segment: &Segment) {
         self.open.lock().files.remove(&segment.id);
     }
 
     /// Puts other files in a segment's place: a disk that fails.
     #[cfg(test)]
     pub(super) fn put(&self, segment: &Segment, log: File, index: File) {
-        self.keep(segment.id, &Arc::new(SegmentFiles { log, index }));
+        self.keep(segment, &Arc::new(SegmentFiles { log, index }));
     }
 
     fn find(&self, id: u64) -> Option<Arc<SegmentFiles>> {
@@ -196,8 +212,12 @@ impl FilePool {
         Some(Arc::clone(&slot.files))
     }
 
-    fn keep(&self, id: u64, files: &Arc<SegmentFiles>) {
+    fn keep(&self, segment: &Segment, files: &Arc<SegmentFiles>) {
+        let id = segment.id;
         let mut open = self.open.lock();
+        if segment.retired.load(Ordering::Relaxed) {
+            return;
+        }
         if open.files.len() >= self.capacity
             && !open.files.contains_key(&id)
             && let Some(oldest) = open.files.iter().min_by_key(|(_, slot)| slot.used).map(|(id, _)| *id)
@@ -246,6 +266,8 @@ mod tests {
         let files = pool.create(&segment).unwrap();
         pool.remove(&segment).unwrap();
         assert_eq!(files.index.metadata().unwrap().len(), index::HEADER_BYTES);
+        pool.keep(&segment, &files);
+        assert!(pool.open.lock().files.is_empty(), "a reader that was late keeps nothing open");
         assert_eq!(pool.open(&segment).unwrap_err().kind(), io::ErrorKind::NotFound);
         pool.remove(&segment).unwrap();
     }

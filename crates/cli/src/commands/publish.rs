@@ -175,7 +175,11 @@ impl PublishArgs {
     }
 
     fn open(&self) -> Result<Box<dyn open::Input>, Failure> {
-        open::open(&self.file).map_err(|error| Failure::usage(format_args!("{}: {error}", self.file.display())))
+        open::open(&self.file).map_err(|error| Failure::usage(format_args!("{}: {error}", self.input_name())))
+    }
+
+    fn input_name(&self) -> String {
+        if self.file.as_os_str() == "-" { "standard input".to_owned() } else { self.file.display().to_string() }
     }
 }
 
@@ -206,19 +210,20 @@ pub(crate) async fn run(args: PublishArgs) -> Result<Exit, Failure> {
     for warning in &outcome.warnings {
         talk::warn(warning);
     }
-    talk::say(summary(&args.topic, &outcome));
+    if outcome.summary.records > 0 || outcome.stopped.is_none() {
+        talk::say(summary(&args.topic, &outcome));
+    }
     match outcome.stopped {
         None => Ok(Exit::Done),
         Some(Stopped::Signal) => Ok(Exit::Interrupted),
         Some(Stopped::Input(error)) => {
-            let before = counted(outcome.summary.records, "record");
-            let exit = match &error {
-                InputError::Line(LineError::Io { .. }) => Exit::Incomplete,
-                _ if outcome.summary.records > 0 => Exit::Incomplete,
-                _ => Exit::Usage,
+            let (exit, before) = match outcome.summary.records {
+                0 => (Exit::Usage, "nothing was published".to_owned()),
+                1 => (Exit::Incomplete, "the record before it was published".to_owned()),
+                many => (Exit::Incomplete, format!("the {} before it were published", counted(many, "record"))),
             };
-            let file = args.file.display();
-            Err(Failure::new(exit, format_args!("{file}: {}; {before} before it were published", chain(&error))))
+            let exit = if matches!(error, InputError::Line(LineError::Io { .. })) { Exit::Incomplete } else { exit };
+            Err(Failure::new(exit, format_args!("{}: {}; {before}", args.input_name(), chain(&error))))
         }
     }
 }

@@ -14,10 +14,12 @@ mod cluster;
 mod config;
 mod conn;
 mod error;
+mod http;
 mod offsets;
 mod produce;
 mod reader;
 mod retry;
+mod security;
 
 pub use admin::{
     CreateTopicError, DeleteRecordsError, DeleteTopicError, DescribeConfigsError, NewTopic, TopicConfigEntry,
@@ -26,9 +28,11 @@ pub use budget::ByteBudget;
 pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
 pub use config::{ClusterConfig, RetryLimits};
 pub use error::{ConnectError, KafkaCode, RequestError, RequestFailure};
+pub use http::{HttpClient, HttpError, HttpFailure, HttpLimits};
 pub use offsets::{ListOffsetsError, OffsetAndTimestamp, OffsetAnswer, OffsetQuery};
 pub use produce::{
     ProduceError, ProduceSession, ProduceSummary, ProducedPartition, Producer, ProducerError, ProducerSettings,
     RecordToSend,
 };
 pub use reader::{ReadError, Reader, ReaderOptions, Slice};
+pub use security::{PemProblem, Secret, TlsIdentity, TlsSettingError, TlsSettings, Trust};

@@ -6,6 +6,8 @@
 mod error;
 mod kafka;
 mod limits;
+#[allow(dead_code, reason = "the sections that hold secrets take it up")]
+mod secret;
 mod topics;
 
 use std::net::SocketAddr;
@@ -17,6 +19,8 @@ use serde::Deserialize;
 pub(crate) use self::error::ConfigError;
 pub(crate) use self::kafka::{KafkaSection, split_servers};
 pub(crate) use self::limits::LimitsSection;
+#[allow(unused_imports, reason = "the sections that hold secrets take it up")]
+pub(crate) use self::secret::{SecretSource, TextSource};
 pub(crate) use self::topics::{TopicsSection, payload_from_proto};
 use crate::units::Span;
 

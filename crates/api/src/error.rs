@@ -91,6 +91,8 @@ codes! {
         "A range ends before it starts, or its offsets are negative.";
     InvalidRecord "INVALID_RECORD" BAD_REQUEST InvalidArgument false Caller
         "A record to publish cannot be read; the details say which.";
+    UnknownCluster "UNKNOWN_CLUSTER" NOT_FOUND NotFound false Caller
+        "This server knows no cluster of that name; the details list those that it knows.";
     UnknownTopic "UNKNOWN_TOPIC" NOT_FOUND NotFound false Caller
         "The cluster has no topic of that name; topics are never created by reading or publishing.";
     UnknownPartition "UNKNOWN_PARTITION" NOT_FOUND NotFound false Caller

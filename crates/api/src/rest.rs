@@ -8,6 +8,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+/// The clusters that the server reaches.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterList {
+    /// Their names, as the server's configuration gives them, sorted.
+    #[schema(example = json!(["default"]))]
+    pub clusters: Vec<String>,
+    /// The one that a request means which names none; null where every request must name one.
+    #[schema(required, example = "default")]
+    pub default: Option<String>,
+}
+
 /// The topics of the cluster.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_broker::{Broker, BrokerConfig, OpenError, StartError as BrokerStartError};
 use tidegate_client::Producer;
-use tidegate_server::engine::Engine;
+use tidegate_server::engine::Clusters;
 use tidegate_server::{Server, ServerConfig, StartError};
 
 use crate::exit::{Exit, Failure, chain};
@@ -27,8 +27,8 @@ pub(crate) async fn start_broker(config: BrokerConfig) -> Result<Broker, Failure
 }
 
 /// Starts the server.
-pub(crate) async fn start_server(config: ServerConfig, engine: Engine) -> Result<Server, Failure> {
-    Server::start(config, engine).await.map_err(|error| match error {
+pub(crate) async fn start_server(config: ServerConfig, clusters: impl Into<Clusters>) -> Result<Server, Failure> {
+    Server::start(config, clusters).await.map_err(|error| match error {
         StartError::Bind { listen, source } => cannot_listen(listen, &source, "--listen"),
         StartError::NotLoopback { listen } => not_loopback(listen),
         error @ StartError::Reflection(_) => Failure::failed("cannot serve", &error),
@@ -65,10 +65,10 @@ fn not_loopback(addr: SocketAddr) -> Failure {
 }
 
 /// Serves until a signal comes, then stops everything in order: no new requests, streams end or are aborted within the grace
-/// period, the producer's records are written, the broker's go to the disk. A second signal ends the process at once.
+/// period, the producers' records are written, the broker's go to the disk. A second signal ends the process at once.
 pub(crate) async fn serve_until_signal(
     server: Server,
-    producer: Producer,
+    producers: Vec<Producer>,
     broker: Option<Broker>,
     mut signals: Signals,
 ) -> Result<Exit, Failure> {
@@ -76,15 +76,19 @@ pub(crate) async fn serve_until_signal(
     talk::say(format_args!("{}: stopping; another signal ends the process at once", stop.name()));
     signals.exit_at_the_next();
     server.shutdown().await;
-    close(producer, broker).await?;
+    close(producers, broker).await?;
     talk::say("stopped");
     Ok(Exit::Done)
 }
 
 /// Writes what is still on its way and stops the broker. No engine may be left: librdkafka would complain that its broker
 /// went away.
-pub(crate) async fn close(producer: Producer, broker: Option<Broker>) -> Result<(), Failure> {
-    let flushed = producer.close().await;
+pub(crate) async fn close(producers: Vec<Producer>, broker: Option<Broker>) -> Result<(), Failure> {
+    let mut flushed = Ok(());
+    for producer in producers {
+        // Each is closed; the first failure is the one that is told.
+        flushed = flushed.and(producer.close().await);
+    }
     if let Some(broker) = broker {
         broker.shutdown().await.map_err(|error| Failure::failed("the embedded broker", &error))?;
     }

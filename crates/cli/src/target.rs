@@ -31,6 +31,10 @@ pub(crate) struct TargetArgs {
     /// Ask these Kafka brokers directly, without a server in between
     #[arg(long, value_name = "HOST:PORT,...", help_heading = "Source")]
     brokers: Option<Brokers>,
+
+    /// Which of the server's clusters, by the name that its configuration gives it [default: the default one]
+    #[arg(long, value_name = "NAME", conflicts_with = "brokers", help_heading = "Source")]
+    cluster: Option<String>,
 }
 
 /// What [`TargetArgs`] say.
@@ -48,6 +52,11 @@ impl TargetArgs {
             (None, Some(server)) => Target::Server(server.clone()),
             (None, None) => Target::Server(ServerUrl(format!("http://{DEFAULT_LISTEN}"))),
         }
+    }
+
+    /// The cluster in requests to a server; empty: its default one.
+    pub(crate) fn cluster(&self) -> &str {
+        self.cluster.as_deref().unwrap_or_default()
     }
 }
 
@@ -198,6 +207,11 @@ pub(crate) async fn connect_cluster(config: ClusterConfig) -> Result<Cluster, Fa
     })
 }
 
+/// A producer for a cluster.
+pub(crate) fn producer(cluster: &Cluster, settings: ProducerSettings) -> Result<Producer, Failure> {
+    Producer::new(cluster.config(), settings).map_err(|error| Failure::failed("cannot make a producer", &error))
+}
+
 /// An engine over a cluster.
 pub(crate) fn engine(
     cluster: Cluster,
@@ -205,8 +219,7 @@ pub(crate) fn engine(
     payloads: Payloads,
     limits: EngineLimits,
 ) -> Result<(Engine, Producer), Failure> {
-    let producer =
-        Producer::new(cluster.config(), settings).map_err(|error| Failure::failed("cannot make a producer", &error))?;
+    let producer = producer(&cluster, settings)?;
     Ok((Engine::new(cluster, producer.clone(), payloads, limits), producer))
 }
 

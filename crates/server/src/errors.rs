@@ -12,7 +12,9 @@ use tidegate_plan::{PlanOffsetsError, RangeError, TimeExprError};
 use tidegate_wire::BatchError;
 use tidegate_wire::compression::DecompressError;
 
-use crate::engine::{DescribeTopicError, EncodeError, EndsError, ListTopicsError, PublishError, ReadRangeError};
+use crate::engine::{
+    ClusterError, DescribeTopicError, EncodeError, EndsError, ListTopicsError, PublishError, ReadRangeError,
+};
 
 /// An error of the engine that callers see. Its message is the error as it shows itself.
 trait Public: Display {
@@ -41,7 +43,7 @@ macro_rules! public {
     };
 }
 
-public!(ListTopicsError, DescribeTopicError, ReadRangeError, PublishError);
+public!(ClusterError, ListTopicsError, DescribeTopicError, ReadRangeError, PublishError);
 
 /// The error of a publish, with how many records of the request were written all the same.
 pub(crate) fn with_records_written(error: ApiError, records: u64) -> ApiError {
@@ -85,6 +87,19 @@ impl Coded {
         match partition {
             Some(partition) => coded.with("partition", partition),
             None => coded,
+        }
+    }
+}
+
+impl Public for ClusterError {
+    fn code(&self) -> Coded {
+        match self {
+            Self::Unknown { name, known } => {
+                Coded::from(Code::UnknownCluster).with("cluster", name).with("clusters", known.join(","))
+            }
+            Self::Unnamed { known } => {
+                Coded::from(Code::InvalidArgument).with("field", "cluster").with("clusters", known.join(","))
+            }
         }
     }
 }

@@ -136,31 +136,31 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, Failure> {
             talk::say(format_args!("{}: stopped before all was loaded", stop.name()));
             signals.exit_at_the_next();
             drop(engine);
-            close(producer, Some(broker)).await?;
+            close(vec![producer], Some(broker)).await?;
             return Ok(Exit::Interrupted);
         }
         Err(failure) => {
             drop(engine);
-            let _ = close(producer, Some(broker)).await;
+            let _ = close(vec![producer], Some(broker)).await;
             return Err(failure);
         }
     }
     if args.exit {
         signals.exit_at_the_next();
         drop(engine);
-        close(producer, Some(broker)).await?;
+        close(vec![producer], Some(broker)).await?;
         return Ok(Exit::Done);
     }
     let server = match start_server(server_config(listen, args.insecure, GRACE), engine).await {
         Ok(server) => server,
         Err(failure) => {
-            let _ = close(producer, Some(broker)).await;
+            let _ = close(vec![producer], Some(broker)).await;
             return Err(failure);
         }
     };
     talk::say(format_args!("REST and gRPC on http://{}", server.addr()));
     talk::say(try_this(server.addr(), broker.addr()));
-    serve_until_signal(server, producer, Some(broker), signals).await
+    serve_until_signal(server, vec![producer], Some(broker), signals).await
 }
 
 /// Starts the broker. The usual port may well be a real Kafka's; a demo that nobody gave a port then takes another.

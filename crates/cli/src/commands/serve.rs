@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_broker::{BrokerConfig, FsyncPolicy};
-use tidegate_client::{ClusterConfig, ProducerSettings};
+use tidegate_client::{ClusterConfig, Producer, ProducerSettings};
+use tidegate_server::engine::{ClusterName, Clusters, Engine, EngineLimits, Payloads};
 
 use super::publish::MAX_RECORD_BYTES;
 use crate::config::{Config, DEFAULT_LISTEN, Fsync, Listen};
@@ -14,7 +15,7 @@ use crate::exit::{EXIT_CODES, Exit, Failure};
 use crate::output::talk;
 use crate::signals::Signals;
 use crate::stack::{serve_until_signal, server_config, start_broker, start_server};
-use crate::target::{Brokers, connect_cluster, engine};
+use crate::target::{Brokers, connect_cluster, producer};
 use crate::units::Span;
 
 /// The default of `grace`.
@@ -87,32 +88,46 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         None => default_address(DEFAULT_LISTEN)?,
     };
     let source = source(&args, &config, insecure)?;
-    let mut settings = ProducerSettings { message_max_bytes: MAX_RECORD_BYTES, ..ProducerSettings::default() };
+    let mut settings = producer_settings();
     if let Some(kafka) = &config.kafka {
         kafka.producer(&mut settings)?;
     }
 
-    let (broker, cluster_config) = match source {
-        Source::Cluster(cluster) => (None, cluster),
-        Source::Embedded(config) => {
+    let (broker, default_cluster) = match source {
+        None => (None, None),
+        Some(Source::Cluster(cluster)) => (None, Some(cluster)),
+        Some(Source::Embedded(config)) => {
             let data_dir = config.data_dir.clone();
             let broker = start_broker(config).await?;
             talk::say(format_args!("embedded broker, data in {}", data_dir.display()));
             talk::say(format_args!("Kafka on {}", broker.addr()));
             let cluster = ClusterConfig::new([broker.addr().to_string()]);
-            (Some(broker), cluster)
+            (Some(broker), Some(cluster))
         }
     };
     let started = async {
-        let cluster = connect_cluster(cluster_config).await?;
-        let (engine, producer) = engine(cluster, settings, payloads, config.limits.engine())?;
+        let mut stack = Stack { limits: config.limits.engine(), clusters: None, producers: Vec::new() };
+        if let Some(cluster) = default_cluster {
+            stack.add(ClusterName::of_default(), cluster, settings, payloads).await?;
+        }
+        for (name, section) in &config.clusters.0 {
+            let of = |failure: Failure| Failure {
+                message: format!("clusters.{}: {}", name.as_str(), failure.message),
+                ..failure
+            };
+            let mut settings = producer_settings();
+            section.kafka.producer(&mut settings).map_err(of)?;
+            let payloads = section.topics.payloads().map_err(of)?;
+            stack.add(name.clone(), section.kafka.cluster(), settings, payloads).await.map_err(of)?;
+        }
+        let Stack { clusters: Some(clusters), producers, .. } = stack else { return Err(no_source()) };
         let grace = config.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);
         let mut server = server_config(listen, insecure, grace);
         config.limits.server(&mut server);
-        let server = start_server(server, engine).await?;
-        Ok((server, producer))
+        let server = start_server(server, clusters).await?;
+        Ok((server, producers))
     };
-    let (server, producer) = match started.await {
+    let (server, producers) = match started.await {
         Ok(started) => started,
         Err(failure) => {
             if let Some(broker) = broker {
@@ -123,32 +138,66 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         }
     };
     talk::say(format_args!("REST and gRPC on http://{}", server.addr()));
-    serve_until_signal(server, producer, broker, signals).await
+    serve_until_signal(server, producers, broker, signals).await
+}
+
+fn producer_settings() -> ProducerSettings {
+    ProducerSettings { message_max_bytes: MAX_RECORD_BYTES, ..ProducerSettings::default() }
+}
+
+/// The engines of the clusters, as they come up.
+struct Stack {
+    limits: EngineLimits,
+    clusters: Option<Clusters>,
+    producers: Vec<Producer>,
+}
+
+impl Stack {
+    async fn add(
+        &mut self,
+        name: ClusterName,
+        config: ClusterConfig,
+        settings: ProducerSettings,
+        payloads: Payloads,
+    ) -> Result<(), Failure> {
+        let cluster = connect_cluster(config).await?;
+        let producer = producer(&cluster, settings)?;
+        self.producers.push(producer.clone());
+        self.clusters = Some(match self.clusters.take() {
+            None => Clusters::new(name, Engine::new(cluster, producer, payloads, self.limits.clone())),
+            Some(clusters) => clusters.with_cluster(name, cluster, producer, payloads),
+        });
+        Ok(())
+    }
 }
 
 fn default_address(text: &str) -> Result<SocketAddr, Failure> {
     text.parse::<Listen>().map(|Listen(address)| address).map_err(Failure::failed_plain)
 }
 
-/// Flags come before the file, and exactly one of the two sources must be there.
-fn source(args: &ServeArgs, config: &Config, insecure: bool) -> Result<Source, Failure> {
+fn no_source() -> Failure {
+    Failure::usage("nothing says where records come from").hint(
+        "say --brokers HOST:PORT for a Kafka cluster, --data-dir DIR for the embedded broker, or --config FILE; \
+         `tidegate demo` needs none of them",
+    )
+}
+
+/// Where the records of the cluster called `default` come from. Flags come before the file, and one of the two sources must
+/// be there, unless the file names other clusters.
+fn source(args: &ServeArgs, config: &Config, insecure: bool) -> Result<Option<Source>, Failure> {
     if let Some(brokers) = &args.brokers {
-        return Ok(Source::Cluster(brokers.cluster_config()));
+        return Ok(Some(Source::Cluster(brokers.cluster_config())));
     }
     let section = config.broker.as_ref();
     let data_dir = match (&args.data_dir, &config.kafka, section) {
         (Some(data_dir), ..) => data_dir.clone(),
-        (None, Some(kafka), _) if args.kafka_listen.is_none() => return Ok(Source::Cluster(kafka.cluster())),
+        (None, Some(kafka), _) if args.kafka_listen.is_none() => return Ok(Some(Source::Cluster(kafka.cluster()))),
         (None, Some(_), _) => {
             return Err(Failure::usage("--kafka-listen goes with the embedded broker, and the file names a cluster"));
         }
         (None, None, Some(section)) => section.data_dir.clone(),
-        (None, None, None) => {
-            return Err(Failure::usage("nothing says where records come from").hint(
-                "say --brokers HOST:PORT for a Kafka cluster, --data-dir DIR for the embedded broker, or --config FILE; \
-                 `tidegate demo` needs none of them",
-            ));
-        }
+        (None, None, None) if args.kafka_listen.is_none() && !config.clusters.0.is_empty() => return Ok(None),
+        (None, None, None) => return Err(no_source()),
     };
     let mut broker = BrokerConfig::new(data_dir);
     broker.insecure = insecure;
@@ -168,7 +217,7 @@ fn source(args: &ServeArgs, config: &Config, insecure: bool) -> Result<Source, F
             broker.default_partitions = partitions;
         }
     }
-    Ok(Source::Embedded(broker))
+    Ok(Some(Source::Embedded(broker)))
 }
 
 /// The default of `--kafka-listen`.
@@ -192,8 +241,11 @@ mod tests {
         let args = Only::try_parse_from([&["serve"], flags].concat()).unwrap().serve;
         let config = Config::parse(yaml, Path::new("t.yaml")).unwrap();
         match source(&args, &config, false) {
-            Ok(Source::Cluster(cluster)) => Ok(format!("cluster {}", cluster.bootstrap.join(","))),
-            Ok(Source::Embedded(broker)) => Ok(format!("embedded {} {}", broker.data_dir.display(), broker.listen)),
+            Ok(None) => Ok("only named clusters".to_owned()),
+            Ok(Some(Source::Cluster(cluster))) => Ok(format!("cluster {}", cluster.bootstrap.join(","))),
+            Ok(Some(Source::Embedded(broker))) => {
+                Ok(format!("embedded {} {}", broker.data_dir.display(), broker.listen))
+            }
             Err(failure) => Err(failure.message),
         }
     }
@@ -209,6 +261,9 @@ mod tests {
         assert_eq!(choose(&["--data-dir", "/e"], embedded).unwrap(), "embedded /e 127.0.0.1:7");
         assert_eq!(choose(&["--kafka-listen", "127.0.0.1:0"], embedded).unwrap(), "embedded /d 127.0.0.1:0");
         assert!(choose(&["--kafka-listen", "127.0.0.1:0"], kafka).unwrap_err().contains("names a cluster"));
+        let named = "clusters: {lab: {kafka: {bootstrap.servers: l:1}}}";
+        assert_eq!(choose(&[], named).unwrap(), "only named clusters");
+        assert_eq!(choose(&["--data-dir", "/e"], named).unwrap(), "embedded /e 127.0.0.1:9092");
         assert!(choose(&[], "").unwrap_err().contains("where records come from"));
     }
 }

@@ -56,9 +56,9 @@ pub(crate) struct TopicsArgs {
 /// Runs the command.
 pub(crate) async fn run(args: TopicsArgs) -> Result<Exit, Failure> {
     let text = match (&args.name, args.target.target()) {
-        (None, Target::Server(server)) => show_list(&args, &list_remote(&server, args.internal).await?),
+        (None, Target::Server(server)) => show_list(&args, &list_remote(&args, &server).await?),
         (None, Target::Brokers(brokers)) => show_list(&args, &list_local(&brokers, args.internal).await?),
-        (Some(name), Target::Server(server)) => show_one(&args, &describe_remote(&server, name).await?),
+        (Some(name), Target::Server(server)) => show_one(&args, &describe_remote(&args, &server, name).await?),
         (Some(name), Target::Brokers(brokers)) => show_one(&args, &describe_local(&args, &brokers, name).await?),
     }?;
     print(&text).map(|()| Exit::Done).map_err(|error| match error {
@@ -88,9 +88,9 @@ async fn list_local(brokers: &Brokers, internal: bool) -> Result<rest::TopicList
     Ok(rest::TopicList { topics: topics.collect() })
 }
 
-async fn list_remote(server: &ServerUrl, include_internal: bool) -> Result<rest::TopicList, Failure> {
+async fn list_remote(args: &TopicsArgs, server: &ServerUrl) -> Result<rest::TopicList, Failure> {
     let mut client = server.connect(MAX_ANSWER_BYTES).await?;
-    let request = v1::ListTopicsRequest { include_internal };
+    let request = v1::ListTopicsRequest { include_internal: args.internal, cluster: args.target.cluster().into() };
     let answer = client.list_topics(request).await.map_err(|status| server.failure(&status))?.into_inner();
     let topics = answer.topics.into_iter().map(|topic| rest::TopicSummary {
         payload_kind: payload_kind(topic.payload_kind()),
@@ -132,9 +132,9 @@ async fn describe_local(args: &TopicsArgs, brokers: &Brokers, name: &str) -> Res
     })
 }
 
-async fn describe_remote(server: &ServerUrl, name: &str) -> Result<rest::TopicDescription, Failure> {
+async fn describe_remote(args: &TopicsArgs, server: &ServerUrl, name: &str) -> Result<rest::TopicDescription, Failure> {
     let mut client = server.connect(MAX_ANSWER_BYTES).await?;
-    let request = v1::DescribeTopicRequest { topic: name.into() };
+    let request = v1::DescribeTopicRequest { topic: name.into(), cluster: args.target.cluster().into() };
     let topic = client.describe_topic(request).await.map_err(|status| server.failure(&status))?.into_inner();
     let partitions = topic.partitions.iter().map(|part| rest::PartitionDescription {
         partition: part.partition,

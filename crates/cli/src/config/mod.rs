@@ -3,6 +3,7 @@
 //! Kafka's settings have Kafka's names (and Kafka's units, which those names state); ours carry their units in the value.
 //! An unknown key is refused: a setting that is silently not in force is worse than none.
 
+mod clusters;
 mod error;
 mod kafka;
 mod limits;
@@ -16,6 +17,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+pub(crate) use self::clusters::ClustersSection;
 pub(crate) use self::error::ConfigError;
 pub(crate) use self::kafka::{KafkaSection, split_servers};
 pub(crate) use self::limits::LimitsSection;
@@ -46,6 +48,9 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsSection,
     /// What the topics hold.
     pub(crate) topics: TopicsSection,
+    /// Further clusters by name. The sections above are those of the cluster called `default`.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) clusters: ClustersSection,
 }
 
 /// `broker:`, the embedded broker.
@@ -170,6 +175,7 @@ impl Config {
         };
         let base = path.parent().unwrap_or(Path::new(""));
         config.topics.resolve(base);
+        config.clusters.resolve(base);
         if let Some(broker) = &mut config.broker {
             broker.data_dir = base.join(&broker.data_dir);
         }
@@ -187,7 +193,8 @@ impl Config {
             return Err("broker.num.partitions must be at least 1".to_owned());
         }
         self.limits.check()?;
-        self.topics.check()
+        self.clusters.check()?;
+        self.topics.check("topics")
     }
 }
 

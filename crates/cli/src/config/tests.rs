@@ -151,3 +151,36 @@ fn a_file_that_is_not_there_is_named() {
     let error = Config::load(Path::new("no/such.yaml")).unwrap_err().to_string();
     assert!(error.contains("no/such.yaml"), "{error}");
 }
+
+#[test]
+fn further_clusters_have_names_and_sections_of_their_own() {
+    let text = "kafka: {bootstrap.servers: a:1}\nclusters:\n  lab:\n    kafka: {bootstrap.servers: b:2, client.id: me}\n    \
+                topics: {t: {payload: json}}\n";
+    let config = parse(text).unwrap();
+    let lab = &config.clusters.0[&tidegate_server::engine::ClusterName::new("lab").unwrap()];
+    assert_eq!(
+        (lab.kafka.cluster().bootstrap, lab.kafka.cluster().client_id),
+        (vec!["b:2".to_owned()], "me".to_owned())
+    );
+    let payloads = lab.topics.payloads().unwrap();
+    assert_eq!(payloads.get(&tidegate_model::TopicName::new("t").unwrap()).kind().name(), "json");
+    assert!(parse("clusters:\n  # none\n").unwrap().clusters.0.is_empty());
+    for (text, says) in [
+        ("clusters: {default: {kafka: {bootstrap.servers: a:1}}}", "top of the file"),
+        ("clusters: {a b: {kafka: {bootstrap.servers: a:1}}}", "cannot name a cluster"),
+        ("clusters: {lab: {}}", "missing field `kafka`"),
+        (
+            "clusters: {lab: {kafka: {bootstrap.servers: a:1}, topics: {t: {payload: protobuf}}}}",
+            "clusters.lab.topics.t",
+        ),
+        ("clusters:\n  a: {kafka: {bootstrap.servers: a:1}}\n  a: {kafka: {bootstrap.servers: b:1}}\n", "twice"),
+    ] {
+        let (message, _) = refused(text);
+        assert!(message.contains(says), "{text}: {message}");
+    }
+    let (message, hint) = refused("clusters:\n  lab:\n    kafka: {bootstrap.servers: a:1}\n    topic: {}\n");
+    assert!(
+        message.contains(":4:5: unknown key \"topic\" in clusters.lab") && hint.contains("topics"),
+        "{message} {hint}"
+    );
+}

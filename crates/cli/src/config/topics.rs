@@ -91,21 +91,22 @@ impl TopicsSection {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Checks what one value cannot tell; `section` is where it stands, for messages.
+    pub(super) fn check(&self, section: &str) -> Result<(), String> {
         for (name, (_, topic)) in &self.0 {
             let sources = usize::from(topic.proto.is_some()) + usize::from(topic.descriptor.is_some());
             match topic.payload {
                 Payload::Protobuf if topic.message.is_none() => {
-                    return Err(format!("topics.{name}: payload protobuf needs message, the message's full name"));
+                    return Err(format!("{section}.{name}: payload protobuf needs message, the message's full name"));
                 }
                 Payload::Protobuf if sources != 1 => {
-                    return Err(format!("topics.{name}: payload protobuf needs either proto or descriptor"));
+                    return Err(format!("{section}.{name}: payload protobuf needs either proto or descriptor"));
                 }
                 Payload::Bytes | Payload::Json
                     if sources > 0 || topic.message.is_some() || !topic.includes.is_empty() =>
                 {
                     return Err(format!(
-                        "topics.{name}: message, proto, descriptor and includes go with payload protobuf only"
+                        "{section}.{name}: message, proto, descriptor and includes go with payload protobuf only"
                     ));
                 }
                 _ => {}

@@ -1,5 +1,6 @@
 //! The use cases, free of any protocol: one file each.
 //!
+//! - [`clusters`]: which cluster a request means.
 //! - [`topics`]: list and describe topics.
 //! - [`read`]: read a range of a topic.
 //! - [`publish`]: write records to a topic.
@@ -7,6 +8,7 @@
 //! - [`payloads`]: what the values of each topic are.
 //! - [`limits`]: what a request may take.
 
+pub mod clusters;
 pub mod encode;
 mod ends;
 pub mod limits;
@@ -23,6 +25,7 @@ use tidegate_client::{Cluster, Producer};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use clusters::{ClusterError, ClusterName, ClusterNameError, Clusters};
 pub use encode::{Encode, EncodeError};
 pub use ends::EndsError;
 pub use limits::EngineLimits;
@@ -43,13 +46,19 @@ struct Inner {
     payloads: Payloads,
     limits: EngineLimits,
     clock: Clock,
+    gates: Gates,
+}
+
+/// What the engines of one server share, whatever cluster they are over: its places and its end.
+#[derive(Clone)]
+struct Gates {
     reads: Arc<Semaphore>,
     publishes: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
 /// Tells the time in ms since 1970.
-type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
+type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 impl Engine {
     /// An engine that reads from `cluster` and writes through `producer`.
@@ -67,9 +76,15 @@ impl Engine {
     ) -> Self {
         let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         let (reads, publishes) = (places(limits.max_concurrent_reads), places(limits.max_concurrent_publishes));
-        let stop = CancellationToken::new();
-        let clock = Box::new(clock);
-        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock, reads, publishes, stop }) }
+        let gates = Gates { reads, publishes, stop: CancellationToken::new() };
+        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock: Arc::new(clock), gates }) }
+    }
+
+    /// An engine over another cluster, with the limits, the places and the clock of this one.
+    fn beside(&self, cluster: Cluster, producer: Producer, payloads: Payloads) -> Self {
+        let Inner { limits, clock, gates, .. } = &*self.inner;
+        let (limits, clock, gates) = (limits.clone(), Arc::clone(clock), gates.clone());
+        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock, gates }) }
     }
 
     /// The limits in force.
@@ -79,12 +94,12 @@ impl Engine {
 
     /// How many more reads may begin.
     pub fn available_reads(&self) -> usize {
-        self.inner.reads.available_permits()
+        self.inner.gates.reads.available_permits()
     }
 
     /// Ends every read in progress with [`ReadRangeError::ShuttingDown`], and every later one before it begins.
     pub fn stop_reads(&self) {
-        self.inner.stop.cancel();
+        self.inner.gates.stop.cancel();
     }
 
     fn now_ms(&self) -> i64 {

@@ -73,7 +73,6 @@ pub struct Publishing {
 
 /// A place among the publishes that may be in progress at once.
 pub struct PublishPlace {
-    engine: Engine,
     permit: OwnedSemaphorePermit,
 }
 
@@ -83,28 +82,29 @@ impl Engine {
     /// # Errors
     /// [`PublishError::Metadata`] with [`MetadataError::UnknownTopic`] when it does not.
     pub async fn publish(&self, topic: &str) -> Result<Publishing, PublishError> {
-        self.publish_place()?.publish(topic).await
+        self.publish_place()?.publish(self, topic).await
     }
 
-    /// Takes a place among the publishes, for a caller that has to read some of the request before it knows the topic.
+    /// Takes a place among the publishes, for a caller that has to read some of the request before it knows the topic and
+    /// the cluster.
     ///
     /// # Errors
     /// [`PublishError::TooManyPublishes`].
     pub fn publish_place(&self) -> Result<PublishPlace, PublishError> {
         let limit = self.limits().max_concurrent_publishes;
-        let permit = Arc::clone(&self.inner.publishes).try_acquire_owned();
+        let permit = Arc::clone(&self.inner.gates.publishes).try_acquire_owned();
         let permit = permit.map_err(|_| PublishError::TooManyPublishes { limit })?;
-        Ok(PublishPlace { engine: self.clone(), permit })
+        Ok(PublishPlace { permit })
     }
 }
 
 impl PublishPlace {
-    /// Begins to write to a topic, which must exist.
+    /// Begins to write to a topic of `engine`'s cluster, which must exist.
     ///
     /// # Errors
     /// As [`Engine::publish`].
-    pub async fn publish(self, topic: &str) -> Result<Publishing, PublishError> {
-        let Self { engine, permit } = self;
+    pub async fn publish(self, engine: &Engine, topic: &str) -> Result<Publishing, PublishError> {
+        let Self { permit } = self;
         let name = TopicName::new(topic)?;
         let topic = engine.inner.cluster.topic(&name).await?;
         // Only for a warning: a cluster that hides its configuration still takes records.

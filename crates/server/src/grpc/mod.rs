@@ -16,7 +16,7 @@ use tidegate_api::v1::tidegate_server::TidegateServer;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
-use crate::engine::Engine;
+use crate::engine::Clusters;
 use service::Service;
 
 /// What the gRPC face accepts.
@@ -39,7 +39,7 @@ pub(crate) struct Grpc {
 }
 
 /// `tidegate.v1.Tidegate` with reflection (v1 and v1alpha) and health.
-pub(crate) async fn services(engine: Engine, limits: GrpcLimits) -> Result<Grpc, tonic_reflection::server::Error> {
+pub(crate) async fn services(clusters: Clusters, limits: GrpcLimits) -> Result<Grpc, tonic_reflection::server::Error> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<TidegateServer<Service>>().await;
     let reflection = || {
@@ -48,7 +48,7 @@ pub(crate) async fn services(engine: Engine, limits: GrpcLimits) -> Result<Grpc,
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let tidegate =
-        TidegateServer::new(Service { engine, limits }).max_decoding_message_size(limits.max_request_message_bytes);
+        TidegateServer::new(Service { clusters, limits }).max_decoding_message_size(limits.max_request_message_bytes);
     let mut routes = Routes::builder();
     routes
         .add_service(tidegate)

@@ -16,12 +16,12 @@ use super::encoder::MessageEncoder;
 use super::limits::{DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_FIELD, MIN_MAX_MESSAGE_BYTES, MessageLimits};
 use super::rows::Rows;
 use super::values::Values;
-use crate::engine::{Engine, PlannedRead, PublishError, Publishing};
+use crate::engine::{Clusters, PlannedRead, PublishError, Publishing};
 use crate::errors::with_records_written;
 
-/// The service over one engine.
+/// The service over one engine or several.
 pub(super) struct Service {
-    pub(super) engine: Engine,
+    pub(super) clusters: Clusters,
     pub(super) limits: GrpcLimits,
 }
 
@@ -29,11 +29,23 @@ type Messages = Pin<Box<dyn Stream<Item = Result<EncodedReadRangeResponse, Statu
 
 #[tonic::async_trait]
 impl v1::tidegate_server::Tidegate for Service {
+    async fn list_clusters(
+        &self,
+        _request: Request<v1::ListClustersRequest>,
+    ) -> Result<Response<v1::ListClustersResponse>, Status> {
+        Ok(Response::new(v1::ListClustersResponse {
+            names: self.clusters.names().into_iter().map(Into::into).collect(),
+            default_name: self.clusters.default_name().unwrap_or_default().into(),
+        }))
+    }
+
     async fn list_topics(
         &self,
         request: Request<v1::ListTopicsRequest>,
     ) -> Result<Response<v1::ListTopicsResponse>, Status> {
-        let topics = self.engine.list_topics(request.get_ref().include_internal).await.map_err(status)?;
+        let request = request.get_ref();
+        let engine = self.clusters.get(Some(&request.cluster)).map_err(status)?;
+        let topics = engine.list_topics(request.include_internal).await.map_err(status)?;
         Ok(Response::new(v1::ListTopicsResponse { topics: topics.into_iter().map(convert::topic_summary).collect() }))
     }
 
@@ -41,7 +53,9 @@ impl v1::tidegate_server::Tidegate for Service {
         &self,
         request: Request<v1::DescribeTopicRequest>,
     ) -> Result<Response<v1::DescribeTopicResponse>, Status> {
-        let topic = self.engine.describe_topic(&request.get_ref().topic).await.map_err(status)?;
+        let request = request.get_ref();
+        let engine = self.clusters.get(Some(&request.cluster)).map_err(status)?;
+        let topic = engine.describe_topic(&request.topic).await.map_err(status)?;
         Ok(Response::new(convert::topic_description(topic)))
     }
 
@@ -53,9 +67,10 @@ impl v1::tidegate_server::Tidegate for Service {
             0 => DEFAULT_MAX_MESSAGE_BYTES,
             given => usize::try_from(given).unwrap_or(usize::MAX),
         };
+        let engine = self.clusters.get(Some(&request.cluster)).map_err(status)?;
         let (request, layout, values) = convert::read_request(request).map_err(status)?;
         check_max_message_bytes(max_message_bytes, MIN_MAX_MESSAGE_BYTES).map_err(status)?;
-        let read = self.engine.plan_read(request).await.map_err(status)?;
+        let read = engine.plan_read(request).await.map_err(status)?;
         // Better now than at the end of a long read.
         let end_bound = convert::end_message_bound(read.partitions().len());
         check_max_message_bytes(max_message_bytes, end_bound).map_err(status)?;
@@ -67,7 +82,7 @@ impl v1::tidegate_server::Tidegate for Service {
         &self,
         request: Request<Streaming<v1::PublishRequest>>,
     ) -> Result<Response<v1::PublishResponse>, Status> {
-        let place = self.engine.publish_place().map_err(status)?;
+        let place = self.clusters.publish_place().map_err(status)?;
         let mut incoming = Incoming { stream: request.into_inner(), limits: self.limits };
         let Some(first) = incoming.next().await? else {
             return Err(status(no_topic("the stream holds no message")));
@@ -75,7 +90,8 @@ impl v1::tidegate_server::Tidegate for Service {
         if first.topic.is_empty() {
             return Err(status(no_topic("the first message names no topic")));
         }
-        let mut publishing = place.publish(&first.topic).await.map_err(status)?;
+        let engine = self.clusters.get(Some(&first.cluster)).map_err(status)?;
+        let mut publishing = place.publish(engine, &first.topic).await.map_err(status)?;
         let received = receive(&mut publishing, first, &mut incoming).await;
         let warnings = publishing.warnings();
         // Nothing is taken in silence: also a failed request says how many of its records stand.
@@ -101,11 +117,14 @@ async fn receive(
     first: v1::PublishRequest,
     incoming: &mut Incoming,
 ) -> Result<(), Refused> {
-    let topic = first.topic.clone();
+    let (topic, cluster) = (first.topic.clone(), first.cluster.clone());
     let mut message = Some(first);
-    while let Some(v1::PublishRequest { topic: named, records }) = message {
+    while let Some(v1::PublishRequest { topic: named, records, cluster: of }) = message {
         if !named.is_empty() && named != topic {
-            return Err(Refused::Ours(other_topic(&topic, &named)));
+            return Err(Refused::Ours(elsewhere("topic", &topic, &named)));
+        }
+        if !of.is_empty() && of != cluster {
+            return Err(Refused::Ours(elsewhere("cluster", &cluster, &of)));
         }
         for record in &records {
             send(publishing, record).await.map_err(|error| Refused::Ours(error.into()))?;
@@ -188,10 +207,10 @@ fn no_topic(what: &str) -> ApiError {
     ApiError::new(Code::InvalidArgument, message).with("field", "topic")
 }
 
-fn other_topic(topic: &str, other: &str) -> ApiError {
+fn elsewhere(field: &str, first: &str, other: &str) -> ApiError {
     let message =
-        format!("the stream publishes to topic {topic:?}, a later message names {other:?}; use one stream each");
-    ApiError::new(Code::InvalidArgument, message).with("field", "topic")
+        format!("the stream publishes to {field} {first:?}, a later message names {other:?}; use one stream each");
+    ApiError::new(Code::InvalidArgument, message).with("field", field)
 }
 
 fn status(error: impl Into<ApiError>) -> Status {

@@ -1,6 +1,6 @@
 //! The REST face: thin callers of the engine. `/v1/openapi.json` describes it.
 //!
-//! - `topics`, `records`, `publish`, `openapi`: one file a resource.
+//! - `clusters`, `topics`, `records`, `publish`, `openapi`: one file a resource.
 //! - `query`: queries, read strictly.
 //! - `answer`, `compress`: bodies that go out; they end well only when the read behind them did.
 //! - `decode`, `lines`, `incoming`: bodies that come in.
@@ -8,6 +8,7 @@
 #![allow(unused_qualifications, reason = "utoipa's macros qualify what they are given")]
 
 mod answer;
+mod clusters;
 mod compress;
 mod decode;
 mod error;
@@ -33,8 +34,9 @@ use utoipa::{IntoParams, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::engine::Engine;
+use crate::engine::{Clusters, Engine};
 use error::RestError;
+use query::Query;
 
 /// What a REST request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +59,27 @@ impl Default for RestLimits {
 /// What the handlers share.
 #[derive(Clone)]
 struct Rest {
-    engine: Engine,
+    clusters: Clusters,
     limits: RestLimits,
     /// The OpenAPI document as JSON.
     document: Bytes,
+}
+
+impl Rest {
+    /// The engine of the cluster that a query means.
+    fn engine(&self, query: &Query<'_>) -> Result<&Engine, ApiError> {
+        Ok(self.clusters.get(query.one("cluster")?)?)
+    }
+}
+
+/// The cluster in a query. Every path that concerns topics takes it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the field is there to be described")]
+struct ClusterParameter {
+    /// Which cluster; `/v1/clusters` lists them. Without it: the default one.
+    #[param(example = "default")]
+    cluster: Option<String>,
 }
 
 /// The topic in a path.
@@ -90,9 +109,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Topic {
     }
 }
 
-/// The REST face of `engine`. What it has no path for is answered in the same shape as every other error.
-pub fn router(engine: Engine, limits: RestLimits) -> Router {
+/// The REST face of one engine, or of several clusters. What it has no path for is answered in the same shape as every other error.
+pub fn router(clusters: impl Into<Clusters>, limits: RestLimits) -> Router {
     let (router, document) = OpenApiRouter::with_openapi(openapi::Document::openapi())
+        .routes(routes!(clusters::list_clusters))
         .routes(routes!(topics::list_topics))
         .routes(routes!(topics::describe_topic))
         .routes(routes!(records::read_records, publish::publish_records))
@@ -107,7 +127,7 @@ pub fn router(engine: Engine, limits: RestLimits) -> Router {
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(middleware::from_fn(compress::compress))
         .layer(middleware::from_fn(catch_panics))
-        .with_state(Rest { engine, limits, document: document.into() })
+        .with_state(Rest { clusters: clusters.into(), limits, document: document.into() })
 }
 
 /// A panic in a handler is this request's failure, and one to be told in the shape of all failures. A panic while a body is

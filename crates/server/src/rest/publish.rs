@@ -45,6 +45,9 @@ pub(super) struct PublishParameters {
     /// `partition`. `values`: each is the value alone.
     #[param(inline)]
     format: Option<ShapeName>,
+    /// Which cluster; `/v1/clusters` lists them. Without it: the default one.
+    #[param(example = "default")]
+    cluster: Option<String>,
 }
 
 /// The names of the shapes.
@@ -124,7 +127,7 @@ async fn publish(
     if decoder.is_identity() && announced.is_some_and(|bytes| bytes > rest.limits.max_body_bytes) {
         return Err(BodyError::TooLarge { limit: rest.limits.max_body_bytes }.into_api().into());
     }
-    let publishing = rest.engine.publish(topic).await?;
+    let publishing = rest.engine(&query)?.publish(topic).await?;
 
     *waits = false;
     let mut upload = Upload { shape, splitter, publishing, places: Places::default(), sent: 0 };

@@ -71,6 +71,9 @@ pub(super) struct ReadParameters {
     /// `report` names the lost offsets in the end statement and goes on behind them.
     #[param(inline)]
     on_data_loss: Option<OnDataLossName>,
+    /// Which cluster; `/v1/clusters` lists them. Without it: the default one.
+    #[param(example = "default")]
+    cluster: Option<String>,
 }
 
 /// The names of the formats.
@@ -154,7 +157,7 @@ pub(super) async fn read_records(
         );
         return Err(ApiError::new(Code::InvalidArgument, message).with("field", "format").into());
     }
-    let planned = rest.engine.plan_read(read).await?;
+    let planned = rest.engine(&query)?.plan_read(read).await?;
     let values = planned.values();
     let media_type = media_type(format, values.payload());
     let encoder = Encoder::new(format, values, planned.chunk_target_bytes());

@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use super::error::RestError;
 use super::openapi::{Failures, names};
 use super::query::Query;
-use super::{Rest, Topic, TopicPath};
+use super::{ClusterParameter, Rest, Topic, TopicPath};
 use crate::engine::{PartitionDescription, TopicDescription, TopicSummary};
 use crate::formats::time_text;
 
@@ -24,7 +24,10 @@ pub(super) struct ListParameters {
     include_internal: Option<bool>,
 }
 
-static LIST_NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<ListParameters>);
+static LIST_NAMES: LazyLock<Vec<String>> =
+    LazyLock::new(|| [names::<ListParameters>(), names::<ClusterParameter>()].concat());
+
+static DESCRIBE_NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<ClusterParameter>);
 
 /// List the topics of the cluster.
 #[utoipa::path(
@@ -32,7 +35,7 @@ static LIST_NAMES: LazyLock<Vec<String>> = LazyLock::new(names::<ListParameters>
     path = "/v1/topics",
     operation_id = "list_topics",
     tag = "topics",
-    params(ListParameters),
+    params(ListParameters, ClusterParameter),
     responses((status = 200, description = "The topics, by name.", body = rest::TopicList), Failures),
 )]
 pub(super) async fn list_topics(
@@ -41,7 +44,7 @@ pub(super) async fn list_topics(
 ) -> Result<Json<rest::TopicList>, RestError> {
     let query = Query::parse(query.as_deref(), &LIST_NAMES)?;
     let include_internal = query.word("include_internal", &[("true", true), ("false", false)])?.unwrap_or(false);
-    let topics = rest.engine.list_topics(include_internal).await?;
+    let topics = rest.engine(&query)?.list_topics(include_internal).await?;
     Ok(Json(rest::TopicList { topics: topics.into_iter().map(summary).collect() }))
 }
 
@@ -51,7 +54,7 @@ pub(super) async fn list_topics(
     path = "/v1/topics/{topic}",
     operation_id = "describe_topic",
     tag = "topics",
-    params(TopicPath),
+    params(TopicPath, ClusterParameter),
     responses((status = 200, description = "The topic.", body = rest::TopicDescription), Failures),
 )]
 pub(super) async fn describe_topic(
@@ -59,8 +62,8 @@ pub(super) async fn describe_topic(
     Topic(topic): Topic,
     RawQuery(query): RawQuery,
 ) -> Result<Json<rest::TopicDescription>, RestError> {
-    Query::parse::<&str>(query.as_deref(), &[])?;
-    Ok(Json(description(rest.engine.describe_topic(&topic).await?)))
+    let query = Query::parse(query.as_deref(), &DESCRIBE_NAMES)?;
+    Ok(Json(description(rest.engine(&query)?.describe_topic(&topic).await?)))
 }
 
 fn summary(topic: TopicSummary) -> rest::TopicSummary {

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::engine::Engine;
+use crate::engine::Clusters;
 use crate::{grpc, rest};
 use connection::Connections;
 
@@ -35,7 +35,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
-    engine: Engine,
+    clusters: Clusters,
     grace: Duration,
     accepting: JoinHandle<GracefulShutdown>,
     /// Ends accepting.
@@ -47,17 +47,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to serve.
+    /// Starts to serve one engine, or several clusters.
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(config: ServerConfig, engine: Engine) -> Result<Self, StartError> {
+    pub async fn start(config: ServerConfig, clusters: impl Into<Clusters>) -> Result<Self, StartError> {
+        let clusters = clusters.into();
         let listen = config.listen;
         if !config.insecure && !listen.ip().is_loopback() {
             return Err(StartError::NotLoopback { listen });
         }
-        let grpc = grpc::services(engine.clone(), config.grpc).await?;
-        let rest = rest::router(engine.clone(), config.rest);
+        let grpc = grpc::services(clusters.clone(), config.grpc).await?;
+        let rest = rest::router(clusters.clone(), config.rest);
 
         let bound = TcpListener::bind(listen).await;
         let listener = bound.map_err(|source| StartError::Bind { listen, source })?;
@@ -73,7 +74,7 @@ impl Server {
         tracing::info!(%addr, "serving");
         Ok(Self {
             addr,
-            engine,
+            clusters,
             grace,
             accepting,
             stop: stop.drop_guard(),
@@ -92,7 +93,7 @@ impl Server {
     /// then fail, with an error that says so, and connections that are still there are cut: no answer that was stopped
     /// looks complete.
     pub async fn shutdown(self) {
-        let Self { engine, grace, accepting, stop, cut, tasks, health, addr } = self;
+        let Self { clusters, grace, accepting, stop, cut, tasks, health, addr } = self;
         // The empty name stands for the server as a whole.
         for service in ["", tidegate_api::v1::tidegate_server::SERVICE_NAME] {
             health.set_service_status(service, ServingStatus::NotServing).await;
@@ -103,7 +104,7 @@ impl Server {
         if let Ok(graceful) = accepting.await
             && timeout(grace, graceful.shutdown()).await.is_err()
         {
-            engine.stop_reads();
+            clusters.stop_reads();
             if timeout(LAST_WORDS, tasks.wait()).await.is_err() {
                 tracing::warn!(%addr, connections = tasks.len(), "cutting what did not end within the grace period");
             }

@@ -97,3 +97,17 @@ async fn a_cluster_that_is_gone_is_an_error_to_retry() {
         assert!(answer.error().error.retryable);
     }
 }
+
+#[tokio::test]
+async fn the_cluster_of_a_request_is_one_of_those_that_are_listed() {
+    let world = World::start().await;
+    let list: tidegate_api::rest::ClusterList = world.get_json("/v1/clusters").await;
+    assert_eq!((list.clusters, list.default.as_deref()), (vec!["default".to_owned()], Some("default")));
+    for path in ["/v1/topics", "/v1/topics/plain", "/v1/topics/plain/records"] {
+        assert_eq!(world.get(&format!("{path}?cluster=default")).await.status, StatusCode::OK, "{path}");
+        let answer = world.get(&format!("{path}?cluster=lab")).await;
+        assert_eq!((answer.status, answer.error_with("").0), (StatusCode::NOT_FOUND, "UNKNOWN_CLUSTER"), "{path}");
+    }
+    let answer = world.post("/v1/topics/plain/records?cluster=lab", "{\"value\":1}\n").await;
+    assert_eq!((answer.status, answer.error_with("").0), (StatusCode::NOT_FOUND, "UNKNOWN_CLUSTER"));
+}

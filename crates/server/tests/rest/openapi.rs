@@ -88,6 +88,7 @@ async fn it_is_openapi_3_1_and_names_every_path() {
     assert_eq!(
         named,
         [
+            "GET /v1/clusters",
             "GET /v1/openapi.json",
             "GET /v1/topics",
             "GET /v1/topics/documents",

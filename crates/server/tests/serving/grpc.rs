@@ -172,7 +172,10 @@ async fn values_come_as_json_where_that_is_asked_for_and_possible() {
         assert_eq!(rows.rows.iter().map(|row| row.value_error.is_empty()).collect::<Vec<_>>(), [true, false, true]);
         assert_eq!(end.values_not_converted, 1);
     }
-    let described = client.describe_topic(v1::DescribeTopicRequest { topic: "messages".to_owned() }).await.unwrap();
+    let described = client
+        .describe_topic(v1::DescribeTopicRequest { topic: "messages".to_owned(), ..Default::default() })
+        .await
+        .unwrap();
     assert_eq!(described.get_ref().message, "t.M");
     let listed = client.list_topics(v1::ListTopicsRequest::default()).await.unwrap().into_inner().topics;
     let kinds: Vec<_> = listed.iter().map(|topic| (topic.name.as_str(), topic.payload_kind())).collect();
@@ -204,7 +207,7 @@ async fn what_fails_before_the_first_byte_fails_the_call_with_the_code_in_its_st
         let status = client.read_range(request).await.unwrap_err();
         assert_eq!((code(&status), status.code()), (expected, grpc));
     }
-    let describe = v1::DescribeTopicRequest { topic: "missing".to_owned() };
+    let describe = v1::DescribeTopicRequest { topic: "missing".to_owned(), ..Default::default() };
     assert_eq!(code(&client.describe_topic(describe).await.unwrap_err()), Code::UnknownTopic);
 }
 

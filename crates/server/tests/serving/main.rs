@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "the modules of one test program")]
 
+mod clusters;
 mod connection;
 mod flights;
 mod flow;

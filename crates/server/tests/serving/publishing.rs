@@ -7,7 +7,7 @@ use tidegate_server::engine::EngineLimits;
 use crate::support::{DAY_MS, Setup, World, api_error, code, detail};
 
 fn message(topic: &str, records: Vec<v1::PublishRecord>) -> v1::PublishRequest {
-    v1::PublishRequest { topic: topic.to_owned(), records }
+    v1::PublishRequest { topic: topic.to_owned(), records, ..Default::default() }
 }
 
 fn value(value: impl Into<Vec<u8>>) -> v1::PublishRecord {
@@ -124,8 +124,8 @@ async fn a_unary_call_that_is_too_large_is_refused_without_harm() {
     server.grpc.max_request_message_bytes = 1 << 10;
     let world = World::with(Setup { server, ..Setup::default() }).await;
     let mut client = world.grpc().await;
-    let request = v1::DescribeTopicRequest { topic: "x".repeat(2 << 10) };
+    let request = v1::DescribeTopicRequest { topic: "x".repeat(2 << 10), ..Default::default() };
     assert_eq!(client.describe_topic(request).await.unwrap_err().code(), tonic::Code::OutOfRange);
-    let request = v1::DescribeTopicRequest { topic: "missing".to_owned() };
+    let request = v1::DescribeTopicRequest { topic: "missing".to_owned(), ..Default::default() };
     assert_eq!(code(&client.describe_topic(request).await.unwrap_err()), Code::UnknownTopic);
 }

@@ -27,13 +27,14 @@ pub(super) async fn publish(args: &PublishArgs, server: &ServerUrl, signals: &mu
     let mut client = server.connect(MAX_ANSWER_BYTES).await?;
 
     // Also a check that the topic is there before anything is read.
-    let request = v1::DescribeTopicRequest { topic: args.topic.clone() };
+    let request = v1::DescribeTopicRequest { topic: args.topic.clone(), cluster: args.target.cluster().into() };
     let topic = client.describe_topic(request).await.map_err(failure)?.into_inner();
     check_payload(&payload, &topic)?;
 
     let mut groups = begin_input(args, payload)?;
     let (requests, stream) = mpsc::channel(REQUESTS_AHEAD);
-    let first = v1::PublishRequest { topic: args.topic.clone(), records: Vec::new() };
+    let first =
+        v1::PublishRequest { topic: args.topic.clone(), records: Vec::new(), cluster: args.target.cluster().into() };
     // Cannot fail: the channel is new, and its receiving side is here.
     let _ = requests.try_send(first);
     let mut call = std::pin::pin!(client.publish(ReceiverStream::new(stream)));
@@ -120,7 +121,11 @@ fn publish_request(group: &Group) -> v1::PublishRequest {
         timestamp_ms: record.timestamp_ms,
         partition: record.partition,
     };
-    v1::PublishRequest { topic: Default::default(), records: group.iter().map(record).collect() }
+    v1::PublishRequest {
+        topic: Default::default(),
+        cluster: Default::default(),
+        records: group.iter().map(record).collect(),
+    }
 }
 
 fn summary(answer: &v1::PublishResponse) -> ProduceSummary {

@@ -32,6 +32,7 @@ pub(super) struct RemoteRead {
     stream: Streaming<v1::ReadRangeResponse>,
     first: Option<v1::ReadRangeResponse>,
     topic: String,
+    cluster: String,
     format: Format,
 }
 
@@ -45,11 +46,13 @@ pub(super) async fn begin(args: &ReadArgs, server: &ServerUrl) -> Result<RemoteR
     let decoding = usize::try_from(max_message_bytes).unwrap_or(usize::MAX).saturating_add(SLACK_BYTES);
     let mut client = server.connect(decoding).await?;
     let format = Format::from(args.format);
-    let request = request(args.request(), args.layout, format, max_message_bytes);
+    let mut request = request(args.request(), args.layout, format, max_message_bytes);
+    let cluster = args.target.cluster().to_owned();
+    request.cluster.clone_from(&cluster);
     let failure = |status: tonic::Status| server.failure(&status);
     let mut stream = client.read_range(request).await.map_err(failure)?.into_inner();
     let first = stream.message().await.map_err(failure)?;
-    Ok(RemoteRead { server: server.clone(), client, stream, first, topic: args.topic.clone(), format })
+    Ok(RemoteRead { server: server.clone(), client, stream, first, topic: args.topic.clone(), cluster, format })
 }
 
 fn request(request: ReadRequest, layout: LayoutArg, format: Format, max_message_bytes: u32) -> v1::ReadRangeRequest {
@@ -87,6 +90,7 @@ fn request(request: ReadRequest, layout: LayoutArg, format: Format, max_message_
         isolation: isolation.into(),
         on_data_loss: on_data_loss.into(),
         max_message_bytes,
+        ..v1::ReadRangeRequest::default()
     }
 }
 
@@ -193,7 +197,7 @@ impl RemoteRead {
 
     /// Whether the server's configuration says what the topic's values are.
     async fn payload_is_declared(&mut self) -> Result<bool, Broken> {
-        let request = v1::DescribeTopicRequest { topic: self.topic.clone() };
+        let request = v1::DescribeTopicRequest { topic: self.topic.clone(), cluster: self.cluster.clone() };
         let answer = self.client.describe_topic(request).await.map_err(|status| self.broken(&status))?;
         Ok(matches!(answer.into_inner().payload_kind(), v1::PayloadKind::Json | v1::PayloadKind::Protobuf))
     }

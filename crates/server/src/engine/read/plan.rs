@@ -38,7 +38,7 @@ impl Engine {
     /// # Errors
     /// [`ReadRangeError`].
     pub async fn plan_read(&self, request: ReadRequest) -> Result<PlannedRead, ReadRangeError> {
-        let stop = self.inner.stop.clone();
+        let stop = self.inner.gates.stop.clone();
         tokio::select! {
             biased;
             () = stop.cancelled() => Err(ReadRangeError::ShuttingDown),
@@ -49,7 +49,7 @@ impl Engine {
     async fn plan(&self, request: ReadRequest) -> Result<PlannedRead, ReadRangeError> {
         let range = Range::understand(&request.range, self.now_ms())?;
         let topic = TopicName::new(&request.topic)?;
-        let permit = Arc::clone(&self.inner.reads)
+        let permit = Arc::clone(&self.inner.gates.reads)
             .try_acquire_owned()
             .map_err(|_| ReadRangeError::TooManyReads { limit: self.limits().max_concurrent_reads })?;
         let info = self.inner.cluster.topic(&topic).await?;

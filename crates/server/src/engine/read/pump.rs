@@ -34,7 +34,7 @@ impl<E: Encode> Pump<E> {
     }
 
     pub(super) async fn run(mut self) -> Result<(), ReadRangeError> {
-        let stop = self.read.engine.inner.stop.clone();
+        let stop = self.read.engine.inner.gates.stop.clone();
         let read = tokio::select! {
             biased;
             () = stop.cancelled() => return Err(ReadRangeError::ShuttingDown),

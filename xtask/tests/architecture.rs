@@ -78,6 +78,56 @@ fn members(metadata: &Value, root: &Path) -> BTreeMap<String, Member> {
 }
 
 #[test]
+fn only_tests_can_reach_the_brokers_that_misbehave() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let metadata = metadata(root);
+    // `cargo build` of the binary: development dependencies do not count, so nothing may turn the feature on but them.
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["features"].as_array().unwrap().iter().any(|feature| feature == "testing");
+            let broker = dependency["name"] == "tidegate-broker";
+            assert!(!(broker && on) || dependency["kind"] == "dev", "{name} turns tidegate-broker's `testing` on");
+        }
+        let features = package["features"].to_string();
+        assert!(!features.contains("tidegate-broker/"), "{name} passes a feature on to tidegate-broker: {features}");
+        if name == "tidegate-broker" {
+            assert_eq!(features, r#"{"testing":[]}"#, "nothing of it is on by default");
+        }
+    }
+    // `cargo test --workspace` turns it on for the binary too. Then no code of the product may know of it.
+    let mut gates = Vec::new();
+    for (path, text) in product_sources(root) {
+        if path.starts_with("crates/broker/src/testing") {
+            continue;
+        }
+        for line in text.lines() {
+            assert!(!line.contains("broker::testing") && !line.contains("crate::testing"), "{path}: {line}");
+            if path.starts_with("crates/broker/") && line.contains("feature =") {
+                gates.push((path.clone(), line.to_owned()));
+            }
+        }
+    }
+    let gate = r#"#[cfg(any(test, feature = "testing"))]"#.to_owned();
+    assert_eq!(
+        gates,
+        [("crates/broker/src/lib.rs".to_owned(), gate)],
+        "the feature adds one module and changes nothing"
+    );
+}
+
+/// The tracked source files under `crates/*/src`.
+fn product_sources(root: &Path) -> Vec<(String, String)> {
+    let output = Command::new("git").args(["ls-files", "crates/*/src/*.rs"]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list = String::from_utf8(output.stdout).unwrap();
+    let sources: Vec<_> =
+        list.lines().map(|path| (path.to_owned(), std::fs::read_to_string(root.join(path)).unwrap())).collect();
+    assert!(sources.len() > 100, "the list of sources is not the whole: {}", sources.len());
+    sources
+}
+
+#[test]
 fn a_row_is_read_with_all_its_dependencies() {
     let rows = table(
         "# Text\n| Other | table |\n|---|---|\n| `x` | y |\n\n| Crate | Path | What | Builds on |\n|---|---|---|---|\n\

@@ -25,6 +25,8 @@ mod request;
 mod server;
 mod shared;
 mod storage;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use config::{BrokerConfig, BrokerLimits, FsyncPolicy};
 pub use error::{DeleteRecordsError, OpenError, ShutdownError, StartError};

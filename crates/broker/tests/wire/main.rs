@@ -9,4 +9,5 @@ mod produce;
 mod protocol;
 mod restart;
 mod retention;
+mod stand_ins;
 mod time_lookup;

@@ -29,7 +29,7 @@ pub(crate) async fn get(server: SocketAddr, path_and_query: &str) -> Answer {
     let mut body = response.into_body();
     let (mut bytes, mut trailers) = (Vec::new(), http::HeaderMap::new());
     while let Some(frame) = body.frame().await {
-        let frame = frame.unwrap_or_else(|error| panic!("{path_and_query}: the transfer was cut: {error}"));
+        let frame = frame.unwrap_or_else(|error| panic!("{path_and_query}: the transfer was cut: {error:?}"));
         match frame.into_data() {
             Ok(data) => bytes.extend_from_slice(&data),
             Err(frame) => trailers.extend(frame.into_trailers().unwrap()),

@@ -1,9 +1,10 @@
 //! The `tidegate` binary as a child process.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a server may take to say where it listens.
@@ -25,9 +26,11 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// A server process. Dropping it ends it.
+/// A server process. Dropping it ends it. When its test has failed, what it said is shown.
 pub(crate) struct Server {
     child: Child,
+    said: Arc<Mutex<Vec<String>>>,
+    pipes: Vec<JoinHandle<()>>,
     pub(crate) http: SocketAddr,
     /// The embedded broker's address, when it has one.
     pub(crate) kafka: Option<SocketAddr>,
@@ -37,25 +40,21 @@ impl Server {
     /// Starts `tidegate serve` or `tidegate demo` and waits until it has said where it listens.
     pub(crate) fn start(command: &mut Command, with_kafka: bool) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (lines, said) = mpsc::channel();
+        let (lines, heard) = mpsc::channel();
         let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let sender = lines.clone();
-        std::thread::spawn(move || {
-            BufReader::new(out).lines().map_while(Result::ok).for_each(|l| drop(sender.send(l)))
-        });
-        std::thread::spawn(move || BufReader::new(err).lines().map_while(Result::ok).for_each(|l| drop(lines.send(l))));
-        let (mut http, mut kafka, mut heard) = (None, None, String::new());
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let pipes = vec![follow(out, &said, lines.clone()), follow(err, &said, lines)];
+        let (mut http, mut kafka) = (None, None);
         while http.is_none() || (with_kafka && kafka.is_none()) {
-            let line = said.recv_timeout(START_DEADLINE).unwrap_or_else(|error| {
+            let line = heard.recv_timeout(START_DEADLINE).unwrap_or_else(|error| {
                 let _ = child.kill();
-                panic!("the server did not say where it listens ({error}); it said:\n{heard}")
+                let said = said.lock().unwrap().join("\n");
+                panic!("the server did not say where it listens ({error}); it said:\n{said}")
             });
             http = http.or_else(|| address_behind(&line, "http://"));
             kafka = kafka.or_else(|| address_behind(&line, "Kafka on "));
-            heard.push_str(&line);
-            heard.push('\n');
         }
-        Self { child, http: http.unwrap(), kafka }
+        Self { child, said, pipes, http: http.unwrap(), kafka }
     }
 }
 
@@ -63,7 +62,26 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            self.pipes.drain(..).for_each(|pipe| drop(pipe.join()));
+            eprintln!("the server said:\n{}", self.said.lock().unwrap().join("\n"));
+        }
     }
+}
+
+/// Keeps every line of a pipe, and tells whoever still listens.
+fn follow(
+    pipe: impl Read + Send + 'static,
+    said: &Arc<Mutex<Vec<String>>>,
+    lines: mpsc::Sender<String>,
+) -> JoinHandle<()> {
+    let said = Arc::clone(said);
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            said.lock().unwrap().push(line.clone());
+            let _ = lines.send(line);
+        }
+    })
 }
 
 /// The socket address that follows `mark` in a line.

@@ -34,7 +34,7 @@ impl v1::tidegate_server::Tidegate for Service {
         _request: Request<v1::ListClustersRequest>,
     ) -> Result<Response<v1::ListClustersResponse>, Status> {
         Ok(Response::new(v1::ListClustersResponse {
-            names: self.clusters.names().into_iter().map(Into::into).collect(),
+            names: self.clusters.names(),
             default_name: self.clusters.default_name().unwrap_or_default().into(),
         }))
     }

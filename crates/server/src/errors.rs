@@ -347,7 +347,8 @@ fn batch(error: &BatchError) -> Coded {
         | BatchError::Crc { .. }
         | BatchError::UnknownCodec { .. }
         | BatchError::Decompress { .. }
-        | BatchError::Record { .. } => Code::BatchUnreadable,
+        | BatchError::Record { .. }
+        | BatchError::Message { .. } => Code::BatchUnreadable,
     };
     let at = error.at();
     let coded = Coded::from(code).with("first_offset", at.base_offset);

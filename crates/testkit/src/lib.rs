@@ -1,5 +1,5 @@
-//! What the tests of every crate share: a real Apache Kafka, skips that are counted, unique topic names and the
-//! flights data with its expected answers.
+//! What the tests of every crate share: a real Apache Kafka, messages of old formats, skips that are counted, unique topic
+//! names and the flights data with its expected answers.
 //!
 //! This crate is for tests only. It knows nothing of Tidegate's own crates, so that each of them can use it in its
 //! tests, and it fails the way a test fails: by panicking with the facts.
@@ -9,6 +9,7 @@
 #[cfg(feature = "flights")]
 pub mod flights;
 pub mod kafka;
+pub mod old_messages;
 mod random;
 mod skip;
 

@@ -13,6 +13,8 @@ mod zstd;
 use bytes::Bytes;
 use tidegate_model::Compression;
 
+pub(crate) use output::into_bytes;
+
 /// Why bytes cannot be decompressed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
@@ -82,6 +84,30 @@ pub struct CompressError {
 /// # Errors
 /// [`DecompressError`] when the bytes are not sound, or hold more than `cap`.
 pub fn decompress(codec: Compression, bytes: &Bytes, cap: usize) -> Result<Bytes, DecompressError> {
+    decompress_by(codec, bytes, cap, HeaderChecksum::Right)
+}
+
+/// [`decompress`] for message format v0, whose lz4 frames may have the header checksum that Kafka clients before 0.10 wrote
+/// by mistake (KIP-57).
+pub(crate) fn decompress_v0(codec: Compression, bytes: &Bytes, cap: usize) -> Result<Bytes, DecompressError> {
+    decompress_by(codec, bytes, cap, HeaderChecksum::OrWithMagic)
+}
+
+/// Which header checksums of an lz4 frame are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeaderChecksum {
+    /// That of lz4's frame format.
+    Right,
+    /// Or the one over the magic number and the descriptor.
+    OrWithMagic,
+}
+
+fn decompress_by(
+    codec: Compression,
+    bytes: &Bytes,
+    cap: usize,
+    checksum: HeaderChecksum,
+) -> Result<Bytes, DecompressError> {
     if bytes.is_empty() {
         return Ok(Bytes::new());
     }
@@ -89,10 +115,10 @@ pub fn decompress(codec: Compression, bytes: &Bytes, cap: usize) -> Result<Bytes
         Compression::None => return Ok(bytes.clone()),
         Compression::Gzip => gzip::decompress(bytes, cap),
         Compression::Snappy => snappy::decompress(bytes, cap),
-        Compression::Lz4 => lz4::decompress(bytes, cap),
+        Compression::Lz4 => lz4::decompress(bytes, cap, checksum),
         Compression::Zstd => zstd::decompress(bytes, cap),
     }?;
-    Ok(output::into_bytes(out))
+    Ok(into_bytes(out))
 }
 
 /// The compressed bytes, in the form that every client of Kafka reads: snappy in the Java framing, lz4 as one frame of

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use tidegate_model::{Record, RecordBatch};
-use tidegate_wire::{BatchLimits, ControlRecord, RawBatch, split_batches};
+use tidegate_model::{BatchHeader, Record, RecordBatch};
+use tidegate_wire::{BatchLimits, ControlRecord, RawMessages, Stored, split_record_set};
 
 const BYTES: &str = "--- record set\n";
 const READ: &str = "--- read\n";
@@ -58,10 +58,10 @@ fn parse_hex(text: &str) -> Bytes {
 
 fn reading(record_set: Bytes) -> String {
     let mut out = String::new();
-    let mut batches = split_batches(record_set).max_batch_bytes(1 << 20);
-    for batch in batches.by_ref() {
-        match batch {
-            Ok(batch) => show_batch(&batch, &mut out),
+    let mut batches = split_record_set(record_set, 0, true).max_batch_bytes(1 << 20);
+    for stored in batches.by_ref() {
+        match stored {
+            Ok(stored) => show_stored(&stored, &mut out),
             Err(error) => writeln!(out, "error {error}; goes on at {:?}", error.at().next_offset()).unwrap(),
         }
     }
@@ -72,8 +72,31 @@ fn reading(record_set: Bytes) -> String {
     out
 }
 
-fn show_batch(batch: &RawBatch, out: &mut String) {
-    let header = batch.header();
+fn show_stored(stored: &Stored, out: &mut String) {
+    match stored {
+        Stored::Batch(raw) => show_header(raw.header(), out),
+        Stored::Messages(raw) => show_messages(raw, out),
+    }
+    match stored.open(&BatchLimits { max_decompressed_bytes: 1 << 20, check_crcs: true }) {
+        Ok(records) => {
+            if let Stored::Messages(_) = stored {
+                out.push_str("  as ");
+                show_header(records.header(), out);
+            }
+            show_records(&records, out);
+        }
+        Err(error) => writeln!(out, "  error {error}; goes on at {:?}", error.at().next_offset()).unwrap(),
+    }
+}
+
+fn show_messages(raw: &RawMessages, out: &mut String) {
+    let what = if raw.is_compressed() { "compressed" } else { "plain" };
+    let (bytes, span) = (raw.bytes().len(), raw.span());
+    let (first, last) = (span.base_offset, show_option(span.last_offset));
+    writeln!(out, "{what} messages of {bytes} bytes, {first} to {last}, next {}", raw.next_offset()).unwrap();
+}
+
+fn show_header(header: &BatchHeader, out: &mut String) {
     let attributes = header.attributes;
     write!(out, "batch {} to {}, next {}", header.base_offset, header.last_offset(), header.next_offset()).unwrap();
     write!(out, "; epoch {}; {} records", header.partition_leader_epoch, header.record_count).unwrap();
@@ -94,10 +117,6 @@ fn show_batch(batch: &RawBatch, out: &mut String) {
         }
     }
     out.push('\n');
-    match batch.open(&BatchLimits { max_decompressed_bytes: 1 << 20, check_crcs: true }) {
-        Ok(records) => show_records(&records, out),
-        Err(error) => writeln!(out, "  error {error}; goes on at {:?}", error.at().next_offset()).unwrap(),
-    }
 }
 
 fn show_records(batch: &RecordBatch, out: &mut String) {

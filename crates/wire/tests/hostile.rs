@@ -6,10 +6,11 @@ use std::io::Write;
 
 use bytes::Bytes;
 use tidegate_model::{Compression, write_varint};
+use tidegate_testkit::old_messages::OldMessage;
 use tidegate_wire::compression::{compress, decompress};
 use tidegate_wire::{
     BatchError, BatchLimits, BatchOptions, BatchWriter, DecompressError, FrameError, FrameLimit, check_produced,
-    read_frame_size, split_batches,
+    read_frame_size, split_batches, split_record_set,
 };
 
 /// What a codec may take beside its output: its own tables.
@@ -231,4 +232,64 @@ fn a_frame_size_costs_nothing() {
     let (result, peak) = peak_of(|| read_frame_size([0x7f, 0xff, 0xff, 0xff], FrameLimit::default()));
     assert!(matches!(result, Err(FrameError::TooLarge { .. })));
     assert_eq!(peak, 0);
+}
+
+fn old(offset: i64, magic: u8, codec: u8, value: &[u8]) -> Vec<u8> {
+    OldMessage { offset, magic, attributes: codec, timestamp_ms: 5, key: None, value: Some(value) }.encode()
+}
+
+#[test]
+fn a_bomb_in_an_old_wrapper_is_an_error_within_the_cap() {
+    for (number, codec) in (1..).zip([Compression::Gzip, Compression::Snappy, Compression::Lz4]) {
+        for magic in [0, 1] {
+            let set = Bytes::from(old(7, magic, number, &bomb(codec)));
+            let limits = BatchLimits { max_decompressed_bytes: 1 << 20, check_crcs: true };
+            let (result, peak) =
+                peak_of(|| split_record_set(set.clone(), 0, true).next().unwrap().unwrap().open(&limits));
+            let error = result.unwrap_err();
+            assert!(matches!(error, BatchError::Decompress { .. }), "{error}");
+            assert_eq!(error.at().next_offset(), Some(8));
+            assert!(peak <= (1 << 20) + (1 << 19) + WORKING_BYTES, "{} took {peak} bytes", codec.name());
+        }
+    }
+}
+
+#[test]
+fn an_old_wrapper_takes_its_messages_and_their_batch_and_no_more() {
+    // Empty messages: each field in front of a value counts.
+    for (magic, value) in [(0, &b""[..]), (1, b""), (0, b"hello"), (1, &[7; 5_000])] {
+        let count = 1_000_000 / (40 + value.len());
+        let inner: Vec<u8> = (0..count as i64).flat_map(|offset| old(offset, magic, 0, value)).collect();
+        let set = Bytes::from(old(count as i64 - 1, magic, 1, &compress(Compression::Gzip, &inner).unwrap()));
+        let limits = BatchLimits { max_decompressed_bytes: inner.len(), check_crcs: true };
+        let (batch, peak) = peak_of(|| split_record_set(set, 0, true).next().unwrap().unwrap().open(&limits).unwrap());
+        assert_eq!(batch.records().map(Result::unwrap).count(), count);
+        assert!(batch.body().len() <= inner.len(), "{} of {}", batch.body().len(), inner.len());
+        // The room for the batch is as large as the messages; what is not used of it goes back at the end.
+        let allowed = 2 * inner.len() + batch.body().len() + WORKING_BYTES;
+        assert!(peak <= allowed, "{peak} bytes for {}", inner.len());
+    }
+}
+
+#[test]
+fn lying_lengths_of_old_messages_allocate_nothing() {
+    for magic in [0, 1] {
+        let sound = old(0, magic, 0, b"hello");
+        let key = if magic == 0 { 18 } else { 26 };
+        // Length, key length, value length.
+        for field in [8, key, key + 4] {
+            for number in [i32::MIN, -2, -1, 0, 1, 13, 14, 15, 1 << 28, i32::MAX] {
+                let mut lying = sound.clone();
+                lying[field..field + 4].copy_from_slice(&number.to_be_bytes());
+                let limits = BatchLimits { max_decompressed_bytes: 1 << 20, check_crcs: false };
+                let set = Bytes::from([&lying[..], &sound].concat());
+                let (_, peak) = peak_of(|| {
+                    for stored in split_record_set(set, 0, false).flatten() {
+                        let _ = stored.open(&limits).map(|batch| batch.records().count());
+                    }
+                });
+                assert!(peak <= 1024, "{peak} bytes");
+            }
+        }
+    }
 }

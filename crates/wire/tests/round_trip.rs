@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "round_trip/message_sets.rs"]
+mod message_sets;
+
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_protocol::messages::FetchRequest;
-use tidegate_model::{Chunk, Compression, Isolation, Lease, OffsetRange, RecordBatch, TopicPartition};
-use tidegate_wire::{BatchError, RawBatch};
+use tidegate_model::{Chunk, Isolation, Lease, OffsetRange, RecordBatch, TopicPartition};
+use tidegate_wire::{BatchError, Stored};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ use crate::retry::Retry;
 /// A chunk is handed on when its records reach so many bytes, or when the fetch it came with is used up.
 const CHUNK_BYTES: usize = 512 << 10;
 
-/// Batches larger than this are checked and decompressed on a thread that may block.
+/// Compressed batches and old messages larger than this are read on a thread that may block.
 const INLINE_BYTES: usize = 32 << 10;
 
 /// What a response may hold besides record batches.
@@ -292,7 +292,7 @@ impl Task {
         let took = asked_at.elapsed();
         let begin = self.position;
         if let Some(log_start_offset) = log_start_offset.filter(|log_start| *log_start > begin)
-            && walk::first_offset_from(&records, begin).is_none_or(|first| first > begin)
+            && walk::first_offset_from(&records, begin, &self.options.batch_limits).is_none_or(|first| first > begin)
         {
             // The broker read at the position and found a gap there. It moved the log's start over the position meanwhile, so
             // nobody can say that the gap was compaction.
@@ -305,9 +305,9 @@ impl Task {
         held.resize(records.len());
         let frame = Arc::new(held);
         let range = OffsetRange::new(begin, self.end);
-        let mut walk = Walk::new(records, range, self.options.isolation, aborted);
-        let mut gathered = Gathered::default();
         let limits = self.options.batch_limits;
+        let mut walk = Walk::new(records, range, self.options.isolation, aborted, limits.check_crcs);
+        let mut gathered = Gathered::default();
         loop {
             let delivery = match walk.next(&limits) {
                 None => break,
@@ -318,8 +318,8 @@ impl Task {
                 }
             };
             let before = delivery.range.start;
-            if is_compressed(&delivery.raw) {
-                self.make_room(&mut gathered, before, delivery.raw.bytes().len()).await?;
+            if delivery.stored.is_copied() {
+                self.make_room(&mut gathered, before, &delivery.stored).await?;
             } else {
                 gathered.frame.get_or_insert_with(|| Arc::clone(&frame));
             }
@@ -352,10 +352,15 @@ impl Task {
         }
     }
 
-    /// Room for the records of a compressed batch, as far as they can be guessed. What is gathered goes out before the task
+    /// Room for the records of a compressed batch, as far as they can be guessed, or of old messages. What is gathered goes out before the task
     /// waits: the consumer may free room with it.
-    async fn make_room(&mut self, gathered: &mut Gathered, before: i64, compressed: usize) -> Result<(), Stop> {
-        let expected = compressed.saturating_mul(self.expansion).min(self.options.batch_limits.max_decompressed_bytes);
+    async fn make_room(&mut self, gathered: &mut Gathered, before: i64, stored: &Stored) -> Result<(), Stop> {
+        let bytes = stored.bytes().len();
+        let expected = if stored.is_compressed() {
+            bytes.saturating_mul(self.expansion).min(self.options.batch_limits.max_decompressed_bytes)
+        } else {
+            bytes
+        };
         let held = match self.options.budget.try_acquire(expected) {
             Some(held) => held,
             None => {
@@ -374,14 +379,14 @@ impl Task {
     /// down.
     async fn open(&mut self, delivery: Delivery, gathered: &mut Gathered) -> Result<Result<(), BatchError>, Stop> {
         let limits = self.options.batch_limits;
-        let is_compressed = is_compressed(&delivery.raw);
-        let stored = delivery.raw.bytes().len();
-        let open = move |Delivery { raw, range }: Delivery| {
-            let whole = raw.open(&limits)?;
+        let (is_copied, is_compressed) = (delivery.stored.is_copied(), delivery.stored.is_compressed());
+        let stored = delivery.stored.bytes().len();
+        let open = move |Delivery { stored, range }: Delivery| {
+            let whole = stored.open(&limits)?;
             let bytes = whole.body().len();
             Ok((walk::trim(whole, range), bytes))
         };
-        let opened = if is_compressed && stored > INLINE_BYTES {
+        let opened = if is_copied && stored > INLINE_BYTES {
             tokio::task::spawn_blocking(move || open(delivery)).await.map_err(|_| Stop::Dropped)?
         } else {
             // A CRC runs at gigabytes a second: it is enough to let others run between batches.
@@ -394,6 +399,8 @@ impl Task {
         };
         if is_compressed {
             self.expansion = (bytes / stored.max(1)).saturating_add(1);
+        }
+        if is_copied {
             gathered.opened_bytes += bytes;
             if let Some(opened) = &mut gathered.opened {
                 // In place of the guess.
@@ -471,8 +478,4 @@ impl Task {
             }
         }
     }
-}
-
-fn is_compressed(raw: &RawBatch) -> bool {
-    raw.header().attributes.compression() != Ok(Compression::None)
 }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use tidegate_model::{Isolation, OffsetRange, RecordBatch, read_varint};
 use tidegate_wire::{
-    BatchError, BatchLimits, BatchSplitter, ControlRecord, ControlRecordError, MarkerKind, RawBatch, split_batches,
+    BatchError, BatchLimits, ControlRecord, ControlRecordError, MarkerKind, RawBatch, RecordSetSplitter, Stored,
+    split_record_set,
 };
 
 use super::aborted::{Aborted, AbortedTransactions};
@@ -14,7 +15,7 @@ use super::aborted::{Aborted, AbortedTransactions};
 /// the gaps that compaction left. It never moves backwards and never beyond the end of the range.
 #[derive(Debug)]
 pub(super) struct Walk {
-    batches: BatchSplitter,
+    batches: RecordSetSplitter,
     is_empty: bool,
     range: OffsetRange,
     /// `None`: all batches are delivered, aborted or not.
@@ -26,7 +27,7 @@ pub(super) struct Walk {
 /// A batch to deliver.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
-    pub(super) raw: RawBatch,
+    pub(super) stored: Stored,
     /// The offsets of it that are asked for and were not delivered before.
     pub(super) range: OffsetRange,
 }
@@ -57,7 +58,13 @@ pub(super) enum Standstill {
 
 impl Walk {
     /// The record set was fetched at `range.start`.
-    pub(super) fn new(records: Bytes, range: OffsetRange, isolation: Isolation, aborted: Vec<Aborted>) -> Self {
+    pub(super) fn new(
+        records: Bytes,
+        range: OffsetRange,
+        isolation: Isolation,
+        aborted: Vec<Aborted>,
+        check_crcs: bool,
+    ) -> Self {
         let aborted = match isolation {
             Isolation::ReadCommitted => Some(AbortedTransactions::new(aborted)),
             Isolation::ReadUncommitted => None,
@@ -65,7 +72,8 @@ impl Walk {
         // Nothing but the order vouches for a batch's base offset (the CRC does not cover it). A wrong one would pass for a
         // gap that compaction left, and the batches behind it for ones from before the position: records lost in silence.
         let disorder = disorder(&records);
-        Self { is_empty: records.is_empty(), batches: split_batches(records), range, aborted, disorder }
+        let is_empty = records.is_empty();
+        Self { is_empty, batches: split_record_set(records, range.start, check_crcs), range, aborted, disorder }
     }
 
     /// The position: all offsets before it have been considered, those of the last delivery included.
@@ -80,8 +88,8 @@ impl Walk {
             return Some(Err(disorder));
         }
         while !self.range.is_empty() {
-            let raw = match self.batches.next()? {
-                Ok(raw) => raw,
+            let stored = match self.batches.next()? {
+                Ok(stored) => stored,
                 Err(error) if error.at().next_offset().is_some_and(|next| next <= self.range.start) => continue,
                 Err(error) if error.at().base_offset >= self.range.end => {
                     self.range.start = self.range.end;
@@ -89,23 +97,26 @@ impl Walk {
                 }
                 Err(error) => return Some(Err(Unreadable::Batch(error))),
             };
-            let header = *raw.header();
-            if header.next_offset() <= self.range.start {
+            if stored.next_offset() <= self.range.start {
                 continue;
             }
-            if header.base_offset >= self.range.end {
+            if stored.span().base_offset >= self.range.end {
                 // Everything from the position to the end is gone: compaction.
                 self.range.start = self.range.end;
                 return None;
             }
-            let counts = match self.counts(&raw, limits) {
-                Ok(counts) => counts,
-                Err(unreadable) => return Some(Err(unreadable)),
+            let counts = match &stored {
+                Stored::Batch(raw) => match self.counts(raw, limits) {
+                    Ok(counts) => counts,
+                    Err(unreadable) => return Some(Err(unreadable)),
+                },
+                // Older than transactions, and never empty.
+                Stored::Messages(_) => true,
             };
-            let range = OffsetRange::new(self.range.start, header.next_offset().min(self.range.end));
+            let range = OffsetRange::new(self.range.start, stored.next_offset().min(self.range.end));
             self.range.start = range.end;
             if counts {
-                return Some(Ok(Delivery { raw, range }));
+                return Some(Ok(Delivery { stored, range }));
             }
         }
         None
@@ -141,12 +152,12 @@ impl Walk {
 /// loses nothing: its records behind that end are delivered.
 fn disorder(records: &Bytes) -> Option<Unreadable> {
     let mut end = i64::MIN;
-    for raw in split_batches(records.clone()).flatten() {
-        let header = raw.header();
-        if header.next_offset() <= end {
-            return Some(Unreadable::OutOfOrder { base_offset: header.base_offset, before: end });
+    for stored in split_record_set(records.clone(), 0, false).flatten() {
+        let next = stored.next_offset();
+        if next <= end {
+            return Some(Unreadable::OutOfOrder { base_offset: stored.span().base_offset, before: end });
         }
-        end = header.next_offset();
+        end = next;
     }
     None
 }
@@ -163,13 +174,21 @@ fn ends_aborted(raw: &RawBatch, limits: &BatchLimits) -> Result<bool, Unreadable
     Ok(false)
 }
 
-/// The base offset of the first batch that holds offsets from `position` on.
-pub(super) fn first_offset_from(records: &Bytes, position: i64) -> Option<i64> {
-    let spans = split_batches(records.clone()).map(|batch| match batch {
-        Ok(raw) => (raw.header().base_offset, Some(raw.header().next_offset())),
-        Err(error) => (error.at().base_offset, error.at().next_offset()),
-    });
-    spans.filter(|(_, next)| next.is_none_or(|next| next > position)).map(|(base, _)| base).next()
+/// The first offset that the first batch with offsets from `position` on holds, or held before compaction.
+pub(super) fn first_offset_from(records: &Bytes, position: i64, limits: &BatchLimits) -> Option<i64> {
+    for stored in split_record_set(records.clone(), position, false) {
+        let (span, old) = match stored {
+            Ok(Stored::Messages(raw)) => (raw.span(), Some(raw)),
+            Ok(stored) => (stored.span(), None),
+            Err(error) => (error.at(), None),
+        };
+        if span.next_offset().is_none_or(|next| next > position) {
+            // Where a compressed message of an old format begins stands inside of it. One that cannot be read is met later.
+            let inside = old.and_then(|raw| raw.open(limits).ok()).map(|batch| batch.header().base_offset);
+            return Some(inside.unwrap_or(span.base_offset));
+        }
+    }
+    None
 }
 
 /// The batch with only the records of `range`, without copying. A broker answers with whole batches, so the first may begin
@@ -210,7 +229,7 @@ mod tests {
     use bytes::BytesMut;
     use proptest::prelude::*;
     use tidegate_model::Compression;
-    use tidegate_wire::{BatchOptions, BatchWriter, Marker, write_marker};
+    use tidegate_wire::{BatchOptions, BatchWriter, Marker, split_batches, write_marker};
 
     use super::*;
 
@@ -260,7 +279,7 @@ mod tests {
         // Offsets 0 to 9, a batch whose base offset says 500 in place of 10, and the one behind it.
         let records = set(&[plain(0, 10), plain(500, 10), plain(20, 10)]);
         for end in [30, 100, 1_000] {
-            let mut walk = Walk::new(records.clone(), OffsetRange::new(0, end), Isolation::ReadCommitted, vec![]);
+            let mut walk = Walk::new(records.clone(), OffsetRange::new(0, end), Isolation::ReadCommitted, vec![], true);
             let met = walk.next(&LIMITS).unwrap().unwrap_err();
             assert_eq!(met, Unreadable::OutOfOrder { base_offset: 20, before: 510 });
             assert_eq!(walk.position(), 0, "nothing is passed over");
@@ -283,11 +302,11 @@ mod tests {
         let aborted = aborted
             .iter()
             .map(|(producer_id, first_offset)| Aborted { producer_id: *producer_id, first_offset: *first_offset });
-        let mut walk = Walk::new(records, OffsetRange::new(range.0, range.1), isolation, aborted.collect());
+        let mut walk = Walk::new(records, OffsetRange::new(range.0, range.1), isolation, aborted.collect(), true);
         let mut delivered = Vec::new();
         while let Some(delivery) = walk.next(&LIMITS) {
-            let Delivery { raw, range } = delivery.unwrap();
-            delivered.extend(offsets(&trim(raw.open(&LIMITS).unwrap(), range)));
+            let Delivery { stored, range } = delivery.unwrap();
+            delivered.extend(offsets(&trim(stored.open(&LIMITS).unwrap(), range)));
         }
         (delivered, walk)
     }
@@ -362,15 +381,16 @@ mod tests {
     #[test]
     fn a_batch_that_cannot_be_read_stops_the_walk_before_it_unless_it_is_outside() {
         let mut bad = BytesMut::from(&plain(5, 2)[..]);
-        bad[16] = 1;
+        // A negative record count.
+        bad[57] = 0x80;
         let records = set(&[plain(0, 5), bad.freeze(), plain(7, 1)]);
         let read = |range: (i64, i64)| {
             let mut walk =
-                Walk::new(records.clone(), OffsetRange::new(range.0, range.1), Isolation::ReadCommitted, vec![]);
+                Walk::new(records.clone(), OffsetRange::new(range.0, range.1), Isolation::ReadCommitted, vec![], true);
             let mut results = Vec::new();
             while let Some(result) = walk.next(&LIMITS) {
                 let failed = result.is_err();
-                results.push(result.map(|delivery| delivery.raw.header().base_offset));
+                results.push(result.map(|delivery| delivery.stored.span().base_offset));
                 if failed {
                     break;
                 }
@@ -388,9 +408,9 @@ mod tests {
     #[test]
     fn the_first_offset_tells_a_gap_at_the_position() {
         let records = set(&[plain(3, 2), plain(9, 2)]);
-        assert_eq!(first_offset_from(&records, 4), Some(3));
-        assert_eq!(first_offset_from(&records, 5), Some(9));
-        assert_eq!(first_offset_from(&records, 11), None);
+        assert_eq!(first_offset_from(&records, 4, &LIMITS), Some(3));
+        assert_eq!(first_offset_from(&records, 5, &LIMITS), Some(9));
+        assert_eq!(first_offset_from(&records, 11, &LIMITS), None);
     }
 
     proptest! {
@@ -440,9 +460,9 @@ mod tests {
                 bytes[8..12].copy_from_slice(&[0, 0, 0, 100]);
             }
             let range = OffsetRange::new(10, 1 << 40);
-            let mut walk = Walk::new(bytes.into(), range, Isolation::ReadCommitted, vec![]);
-            while let Some(Ok(Delivery { raw, range })) = walk.next(&LIMITS) {
-                if let Ok(batch) = raw.open(&BatchLimits { check_crcs: false, ..LIMITS }) {
+            let mut walk = Walk::new(bytes.into(), range, Isolation::ReadCommitted, vec![], true);
+            while let Some(Ok(Delivery { stored, range })) = walk.next(&LIMITS) {
+                if let Ok(batch) = stored.open(&BatchLimits { check_crcs: false, ..LIMITS }) {
                     let _ = trim(batch, range).records().count();
                 }
             }

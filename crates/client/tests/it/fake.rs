@@ -331,6 +331,12 @@ impl Log {
         records.freeze()
     }
 
+    /// What a broker from before KIP-74 sends: `max_bytes` of the batches from `offset` on, the last one cut off wherever that is.
+    pub(crate) fn read_cut(&self, offset: i64, max_bytes: usize) -> Bytes {
+        let all = self.read(offset, usize::MAX);
+        all.slice(..all.len().min(max_bytes))
+    }
+
     pub(crate) fn answer(&self, request: &Request) -> FetchAnswer {
         let asked = request.fetch();
         let partition = &asked.topics[0].partitions[0];
@@ -343,7 +349,9 @@ impl Log {
     }
 }
 
+/// The first offset and the one behind the last of a batch, or of a message of an old format.
 fn span(batch: &Bytes) -> (i64, i64) {
-    let batch = tidegate_wire::split_batches(batch.clone()).next().unwrap().unwrap();
-    (batch.header().base_offset, batch.header().next_offset())
+    let stored = tidegate_wire::split_record_set(batch.clone(), 0, true).next().unwrap().unwrap();
+    let opened = stored.open(&tidegate_wire::BatchLimits::default());
+    (opened.map_or(stored.span().base_offset, |batch| batch.header().base_offset), stored.next_offset())
 }

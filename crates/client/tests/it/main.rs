@@ -8,5 +8,6 @@ mod conversation;
 mod fake;
 mod hostile;
 mod kafka;
+mod old_formats;
 mod reading;
 mod support;

@@ -57,7 +57,7 @@ pub enum BatchError {
         /// The most that is accepted.
         most: usize,
     },
-    /// A message format other than v2. For 0 and 1 both offsets of `at` are the offset of the message set's entry, which is
+    /// A message format other than the ones that are taken: v2 where batches are split, v0 to v2 where record sets are. For 0 and 1 both offsets of `at` are the offset of the message set's entry, which is
     /// the last one of a compressed wrapper.
     #[error("{at}: message format v{magic} is not supported")]
     UnsupportedMagic {
@@ -110,6 +110,93 @@ pub enum BatchError {
         /// Why.
         source: RecordError,
     },
+    /// A message of format v0 or v1 cannot be read.
+    #[error("{at}: {source}")]
+    Message {
+        /// Which offsets: those of the message, or of the whole wrapper that it is in.
+        at: BatchSpan,
+        /// Why.
+        source: MessageError,
+    },
+}
+
+/// Why a message of format v0 or v1 cannot be read. `offset` is the one that stands in front of the message: inside a
+/// wrapper of v1 it counts from the wrapper's first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The message, or the set inside a wrapper, ends too early.
+    #[error("the message at offset {offset} is cut off")]
+    Truncated {
+        /// Which message.
+        offset: i64,
+    },
+    /// A field is out of its range.
+    #[error("the {field} of the message at offset {offset} is {value}")]
+    Field {
+        /// Which message.
+        offset: i64,
+        /// Which field.
+        field: &'static str,
+        /// What it says.
+        value: i64,
+    },
+    /// The fields end before the message does.
+    #[error("{bytes} bytes are left over after the value of the message at offset {offset}")]
+    LeftOver {
+        /// Which message.
+        offset: i64,
+        /// How many bytes.
+        bytes: usize,
+    },
+    /// The bytes of a message inside a wrapper are not the ones that its CRC was computed over.
+    #[error("the CRC of the message at offset {offset} is {stored:08x}, but that of its bytes is {computed:08x}")]
+    Crc {
+        /// Which message.
+        offset: i64,
+        /// The CRC in front of the message.
+        stored: u32,
+        /// The CRC of its bytes.
+        computed: u32,
+    },
+    /// A wrapper without a value.
+    #[error("the compressed message at offset {offset} holds nothing")]
+    EmptyWrapper {
+        /// Which message.
+        offset: i64,
+    },
+    /// A wrapper inside a wrapper, which no format allows.
+    #[error("the message at offset {offset} is compressed inside a compressed one")]
+    Nested {
+        /// Which message.
+        offset: i64,
+    },
+    /// zstd came with message format v2 (KIP-110).
+    #[error("the message at offset {offset} is compressed with {codec}, which message format v{magic} does not have")]
+    Codec {
+        /// Which message.
+        offset: i64,
+        /// The codec.
+        codec: &'static str,
+        /// The format's version.
+        magic: i8,
+    },
+    /// The offsets inside a wrapper do not rise, or lie too far apart.
+    #[error("the message at offset {offset} inside a compressed one follows the one at offset {before}")]
+    Order {
+        /// Which message.
+        offset: i64,
+        /// The offset in front of it.
+        before: i64,
+    },
+    /// The offsets inside a wrapper and its own do not belong together: v0 has the same last offset at both, and v1 none
+    /// inside that is larger.
+    #[error("the compressed message at offset {offset} holds a last one at offset {last}")]
+    LastOffset {
+        /// The wrapper's offset.
+        offset: i64,
+        /// The last one inside.
+        last: i64,
+    },
 }
 
 impl BatchError {
@@ -127,7 +214,8 @@ impl BatchError {
             | Self::Crc { at, .. }
             | Self::UnknownCodec { at, .. }
             | Self::Decompress { at, .. }
-            | Self::Record { at, .. } => *at,
+            | Self::Record { at, .. }
+            | Self::Message { at, .. } => *at,
         }
     }
 }

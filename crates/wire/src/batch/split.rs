@@ -11,7 +11,7 @@ use super::raw::RawBatch;
 pub const DEFAULT_MAX_BATCH_BYTES: usize = 256 * 1024 * 1024;
 
 /// The shortest entry of any format after its length field: an empty v0 message (CRC, magic, attributes, two lengths).
-const LEAST_LENGTH: usize = 14;
+pub(crate) const LEAST_LENGTH: usize = 14;
 
 /// Splits the record set of one partition's fetch response, or of a produce request, into batches.
 ///
@@ -72,12 +72,36 @@ impl BatchSplitter {
 
     /// `Ok(None)`: cut off.
     fn read_next(&mut self) -> Result<Option<RawBatch>, BatchError> {
+        let Some((base_offset, batch)) = self.cut()? else { return Ok(None) };
+        // The least length of any format reaches beyond the magic byte.
+        let magic = magic_of(&batch).unwrap_or(0);
+        if let Some(header) = batch.first_chunk().filter(|_| magic == MAGIC) {
+            return parse_header(header).map(|header| Some(RawBatch::from_parts(header, batch)));
+        }
+        if !matches!(magic, 0 | 1) {
+            self.abandon();
+        }
+        Err(BatchError::UnsupportedMagic { at: legacy_span(base_offset, magic), magic })
+    }
+
+    /// What is not split yet.
+    pub(crate) fn rest(&self) -> &Bytes {
+        &self.rest
+    }
+
+    /// What [`BatchSplitter::max_batch_bytes`] set.
+    pub(crate) fn most_batch_bytes(&self) -> usize {
+        self.max_batch_bytes
+    }
+
+    /// Takes the next entry, a batch or a message of an old format, with the offset in front of it. `Ok(None)`: cut off.
+    pub(crate) fn cut(&mut self) -> Result<Option<(i64, Bytes)>, BatchError> {
         let Some(base_offset) = self.rest.first_chunk().map(|bytes| i64::from_be_bytes(*bytes)) else {
             return Ok(None);
         };
         let Some(batch_length) = self.stated_length() else { return Ok(None) };
-        let least = match self.rest.get(MAGIC_AT) {
-            Some(magic) if i8::from_be_bytes([*magic]) == MAGIC => HEADER_BYTES - LENGTH_PREFIX_BYTES,
+        let least = match magic_of(&self.rest) {
+            Some(MAGIC) => HEADER_BYTES - LENGTH_PREFIX_BYTES,
             _ => LEAST_LENGTH,
         };
         let most = self.max_batch_bytes.saturating_sub(LENGTH_PREFIX_BYTES);
@@ -90,16 +114,7 @@ impl BatchSplitter {
         let Some(total) = length.checked_add(LENGTH_PREFIX_BYTES).filter(|total| *total <= self.rest.len()) else {
             return Ok(None);
         };
-        let batch = self.rest.split_to(total);
-        if let Some(header) = batch.first_chunk().filter(|_| least > LEAST_LENGTH) {
-            return parse_header(header).map(|header| Some(RawBatch::from_parts(header, batch)));
-        }
-        // The least length of any format reaches beyond the magic byte.
-        let magic = batch.get(MAGIC_AT).map_or(0, |magic| i8::from_be_bytes([*magic]));
-        if !matches!(magic, 0 | 1) {
-            self.abandon();
-        }
-        Err(BatchError::UnsupportedMagic { at: legacy_span(base_offset, magic), magic })
+        Ok(Some((base_offset, self.rest.split_to(total))))
     }
 
     /// Ends the iteration where nobody knows where the next batch begins.
@@ -116,6 +131,11 @@ impl BatchSplitter {
             None => BatchSpan { base_offset, last_offset: None },
         }
     }
+}
+
+/// The magic byte of an entry, if it is there.
+pub(crate) fn magic_of(entry: &[u8]) -> Option<i8> {
+    entry.get(MAGIC_AT).map(|magic| i8::from_be_bytes([*magic]))
 }
 
 impl Iterator for BatchSplitter {

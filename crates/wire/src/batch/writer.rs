@@ -1,7 +1,9 @@
 //! Writing a record batch.
 
 use bytes::Bytes;
-use tidegate_model::{BatchAttributes, BatchHeader, Compression, Header, varint_len, write_varint, write_varlong};
+use tidegate_model::{
+    BatchAttributes, BatchHeader, Compression, Header, RecordBatch, varint_len, write_varint, write_varlong,
+};
 
 use super::append::{LOG_APPEND_TIME_BIT, renew_crc};
 use super::header::{HEADER_BYTES, LENGTH_PREFIX_BYTES, write_fields};
@@ -119,14 +121,14 @@ pub struct BatchWriter {
 impl BatchWriter {
     /// A batch without records.
     pub fn new(options: BatchOptions) -> Self {
-        Self {
-            options,
-            buffer: vec![0; HEADER_BYTES],
-            base_timestamp_ms: None,
-            max_timestamp_ms: -1,
-            next_delta: 0,
-            record_count: 0,
-        }
+        Self::with_capacity(options, 0)
+    }
+
+    /// A batch without records, with room for so many bytes of them.
+    pub(crate) fn with_capacity(options: BatchOptions, records_bytes: usize) -> Self {
+        let mut buffer = Vec::with_capacity(HEADER_BYTES.saturating_add(records_bytes));
+        buffer.resize(HEADER_BYTES, 0);
+        Self { options, buffer, base_timestamp_ms: None, max_timestamp_ms: -1, next_delta: 0, record_count: 0 }
     }
 
     /// How many records were pushed.
@@ -153,11 +155,26 @@ impl BatchWriter {
     where
         H: IntoIterator<Item = Header<'a>, IntoIter: Clone>,
     {
+        if timestamp_ms < -1 {
+            let base_timestamp_ms = self.base_timestamp_ms.unwrap_or(timestamp_ms);
+            return Err(WriteError::Timestamp { timestamp_ms, base_timestamp_ms });
+        }
+        self.append(timestamp_ms, key, value, headers)
+    }
+
+    /// As [`BatchWriter::push`], with any timestamp: what stands in a log is kept as it is.
+    pub(crate) fn append<'a, H>(
+        &mut self,
+        timestamp_ms: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: H,
+    ) -> Result<(), WriteError>
+    where
+        H: IntoIterator<Item = Header<'a>, IntoIter: Clone>,
+    {
         let base_timestamp_ms = self.base_timestamp_ms.unwrap_or(timestamp_ms);
         let refused = WriteError::Timestamp { timestamp_ms, base_timestamp_ms };
-        if timestamp_ms < -1 {
-            return Err(refused);
-        }
         let timestamp_delta = timestamp_ms.checked_sub(base_timestamp_ms).ok_or(refused)?;
         let next_delta = self.next_delta.checked_add(1).ok_or(WriteError::Offsets)?;
         let record_count = self.record_count.checked_add(1).ok_or(WriteError::Offsets)?;
@@ -223,15 +240,7 @@ impl BatchWriter {
     /// to 2^63 - 2, [`WriteError::Compress`] when the codec fails, and [`WriteError::TooLong`] when the compressed batch is
     /// beyond 31 bits.
     pub fn finish(self) -> Result<Bytes, WriteError> {
-        if self.next_delta == 0 {
-            return Err(WriteError::Empty);
-        }
-        let last_offset_delta = self.next_delta - 1;
-        // A reader's next position, the offset after the last one, must exist too.
-        let base_offset = self.options.base_offset;
-        if base_offset < 0 || base_offset.checked_add(i64::from(self.next_delta)).is_none() {
-            return Err(WriteError::Offsets);
-        }
+        let mut header = self.header()?;
         let mut batch = self.buffer;
         if self.options.compression != Compression::None {
             let records = batch.get(HEADER_BYTES..).unwrap_or_default();
@@ -239,27 +248,54 @@ impl BatchWriter {
             batch.truncate(HEADER_BYTES);
             batch.extend_from_slice(&compressed);
         }
-        let length = batch.len().saturating_sub(LENGTH_PREFIX_BYTES);
-        let header = BatchHeader {
-            base_offset,
-            batch_length: i32::try_from(length).map_err(|_| too_long("batch", batch.len()))?,
-            partition_leader_epoch: self.options.leader_epoch,
-            crc: 0,
-            attributes: self.options.attributes(),
-            last_offset_delta,
-            base_timestamp: self.base_timestamp_ms.unwrap_or(-1),
-            max_timestamp: self.options.log_append_time_ms.unwrap_or(self.max_timestamp_ms),
-            producer_id: self.options.producer_id,
-            producer_epoch: self.options.producer_epoch,
-            base_sequence: self.options.base_sequence,
-            record_count: self.record_count,
-        };
+        header.batch_length = length_field(batch.len())?;
         if let Some(place) = batch.first_chunk_mut() {
             write_fields(&header, place);
         }
         renew_crc(&mut batch);
         Ok(batch.into())
     }
+
+    /// The batch as a reader holds it, uncompressed and without a CRC.
+    ///
+    /// # Errors
+    /// As [`BatchWriter::finish`].
+    pub(crate) fn into_record_batch(self) -> Result<RecordBatch, WriteError> {
+        let header = BatchHeader { batch_length: length_field(self.buffer.len())?, ..self.header()? };
+        let bytes = compression::into_bytes(self.buffer);
+        Ok(RecordBatch::new(header, bytes.slice(HEADER_BYTES.min(bytes.len())..)))
+    }
+
+    /// The header, but for length and CRC.
+    fn header(&self) -> Result<BatchHeader, WriteError> {
+        if self.next_delta == 0 {
+            return Err(WriteError::Empty);
+        }
+        // A reader's next position, the offset after the last one, must exist too.
+        let base_offset = self.options.base_offset;
+        if base_offset < 0 || base_offset.checked_add(i64::from(self.next_delta)).is_none() {
+            return Err(WriteError::Offsets);
+        }
+        Ok(BatchHeader {
+            base_offset,
+            batch_length: 0,
+            partition_leader_epoch: self.options.leader_epoch,
+            crc: 0,
+            attributes: self.options.attributes(),
+            last_offset_delta: self.next_delta - 1,
+            base_timestamp: self.base_timestamp_ms.unwrap_or(-1),
+            max_timestamp: self.options.log_append_time_ms.unwrap_or(self.max_timestamp_ms),
+            producer_id: self.options.producer_id,
+            producer_epoch: self.options.producer_epoch,
+            base_sequence: self.options.base_sequence,
+            record_count: self.record_count,
+        })
+    }
+}
+
+/// The length field of a batch of `bytes`.
+fn length_field(bytes: usize) -> Result<i32, WriteError> {
+    i32::try_from(bytes.saturating_sub(LENGTH_PREFIX_BYTES)).map_err(|_| too_long("batch", bytes))
 }
 
 fn too_long(what: &'static str, bytes: usize) -> WriteError {

@@ -21,7 +21,7 @@ pub(super) fn reserve(out: &mut Vec<u8>, more: usize, cap: usize) {
 
 /// The finished output without the spare room, if that is more than a small part of it: a chunk is held for as long as its
 /// slowest reader, and accounted by its length.
-pub(super) fn into_bytes(mut out: Vec<u8>) -> Bytes {
+pub(crate) fn into_bytes(mut out: Vec<u8>) -> Bytes {
     if out.capacity() - out.len() > out.len() / 8 {
         out.shrink_to_fit();
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`Schema`] loads `.proto` files or a descriptor set; a [`MessageType`] of it converts documents in both directions.
 //! - [`JsonValue`] decides how arbitrary bytes are shown in JSON output.
+//! - [`registry`] reads values that were written through a schema registry: Protobuf, Avro and JSON.
 //!
 //! `protox` compiles and `prost-reflect` holds the descriptors; neither is seen outside of `schema` and `table`. The two
 //! conversions work on a table of their own, compiled once for a schema, straight from text to bytes and from bytes to text:
@@ -38,6 +39,7 @@
 mod error;
 mod json;
 mod path;
+pub mod registry;
 mod schema;
 mod shown;
 mod table;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use prost_reflect::DescriptorPool;
+use prost_reflect::prost_types::FileDescriptorProto;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 
@@ -172,6 +173,18 @@ impl Schema {
     /// The full names of all message types but the well-known ones, sorted. Types nested in a message are among them.
     pub fn message_names(&self) -> impl Iterator<Item = &str> {
         self.table.message_names()
+    }
+
+    /// Compiles the file `name` from what `resolver` has. Answers also with the file's own descriptor.
+    pub(crate) fn from_resolver(
+        resolver: impl FileResolver + 'static,
+        name: &str,
+    ) -> Result<(Self, FileDescriptorProto), SchemaError> {
+        let mut compiler = Compiler::with_file_resolver(resolver);
+        compiler.open_file(name).map_err(|error| compile_error(&error))?;
+        let file = compiler.descriptor_pool().get_file_by_name(name);
+        let file = file.map(|file| file.file_descriptor_proto().clone()).unwrap_or_default();
+        Ok((Self::compiled(compiler)?, file))
     }
 
     fn compiled(mut compiler: Compiler) -> Result<Self, SchemaError> {

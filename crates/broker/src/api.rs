@@ -1,14 +1,18 @@
 //! What the broker answers to each request. One file an API.
 
 mod answer;
+mod committed;
+mod coordinator;
 mod create_topics;
 mod delete_records;
 mod delete_topics;
 mod describe;
 mod describe_configs;
+mod describe_groups;
 mod fetch;
 mod fetch_response;
 mod list_offsets;
+mod membership;
 mod metadata;
 mod produce;
 mod refusals;
@@ -87,20 +91,30 @@ impl From<NotCarriedOut> for Refusal {
 /// Answers a request.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: DecodedRequest, peer: &Peer<'_>) -> Reply {
     let facts = Facts { version: request.version, correlation_id: request.correlation_id };
+    let client_id = request.client_id;
     match request.body {
         RequestBody::ApiVersions => reply(facts, &refusals::api_versions(None)),
         RequestBody::CreateTopics(body) => reply(facts, &create_topics::create_topics(shared, body, facts).await),
         RequestBody::DeleteRecords(body) => reply(facts, &delete_records::delete_records(shared, body).await),
         RequestBody::DeleteTopics(body) => reply(facts, &delete_topics::delete_topics(shared, body, facts).await),
         RequestBody::DescribeCluster(body) => reply(facts, &describe::describe_cluster(shared, &body, peer, facts)),
+        RequestBody::DeleteGroups(body) => reply(facts, &describe_groups::delete_groups(shared, body).await),
         RequestBody::DescribeConfigs(body) => reply(facts, &describe_configs::describe_configs(shared, &body, facts)),
+        RequestBody::DescribeGroups(body) => reply(facts, &describe_groups::describe_groups(shared, body, facts)),
         RequestBody::Fetch(body) => fetch::fetch(shared, body, facts, peer).await,
-        RequestBody::FindCoordinator(body) => reply(facts, &refusals::find_coordinator(&body, facts)),
+        RequestBody::FindCoordinator(body) => reply(facts, &coordinator::find_coordinator(shared, body, peer, facts)),
+        RequestBody::Heartbeat(body) => reply(facts, &membership::heartbeat(shared, &body)),
         RequestBody::InitProducerId(body) => reply(facts, &init_producer_id(shared, &body).await),
+        RequestBody::JoinGroup(body) => membership::join_group(shared, body, client_id, peer, facts).await,
+        RequestBody::LeaveGroup(body) => reply(facts, &membership::leave_group(shared, body, facts)),
+        RequestBody::ListGroups(body) => reply(facts, &describe_groups::list_groups(shared, &body)),
         RequestBody::ListOffsets(body) => reply(facts, &list_offsets::list_offsets(shared, body, facts).await),
         RequestBody::Metadata(body) => reply(facts, &metadata::metadata(shared, body, peer, facts).await),
+        RequestBody::OffsetCommit(body) => reply(facts, &committed::offset_commit(shared, body).await),
+        RequestBody::OffsetFetch(body) => reply(facts, &committed::offset_fetch(shared, body, facts)),
         RequestBody::OffsetForLeaderEpoch(body) => reply(facts, &describe::offset_for_leader_epoch(shared, &body)),
         RequestBody::Produce(body) => produce::produce(shared, body, facts).await,
+        RequestBody::SyncGroup(body) => membership::sync_group(shared, body, peer, facts).await,
     }
 }
 
@@ -138,7 +152,7 @@ async fn init_producer_id(shared: &Arc<Shared>, request: &InitProducerIdRequest)
             .with_producer_epoch(-1)
     };
     if request.transactional_id.is_some() {
-        return refused(refusals::TRANSACTIONS);
+        return refused(refusals::transactions("InitProducerId").error);
     }
     match shared.writing(|shared| shared.storage.next_producer_id()).await {
         Ok(Ok(id)) => InitProducerIdResponse::default().with_producer_id(id.into()).with_producer_epoch(0),

@@ -1,7 +1,7 @@
 //! What a broker does without being asked: forcing records to the disk, deleting old ones, forgetting silent producers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -42,6 +42,42 @@ pub(crate) async fn keep_retention(shared: Arc<Shared>) {
         Ok(())
     })
     .await;
+}
+
+/// Forces committed offsets to the disk as often as the policy says.
+pub(crate) async fn keep_offsets_synced(shared: Arc<Shared>) {
+    // Under the other policies this happens with each commit, or at the shutdown.
+    let FsyncPolicy::Interval(period) = shared.config.fsync else { return };
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shared.stop.cancelled() => return,
+        }
+        if shared.storage.offsets().has_unsynced() {
+            // What goes wrong is logged there.
+            let _ = shared.writing(|shared| shared.storage.offsets().sync()).await;
+        }
+    }
+}
+
+/// Ends the sessions of silent members and the rebalances that have waited long enough.
+pub(crate) async fn keep_groups(shared: Arc<Shared>) {
+    loop {
+        let next = shared.groups.expire(Instant::now());
+        let until_next = async {
+            match next {
+                Some(next) => tokio::time::sleep_until(next.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = until_next => {}
+            () = shared.groups.earlier() => {}
+            () = shared.stop.cancelled() => return,
+        }
+    }
 }
 
 /// Does `work` for every log that is `due`, one after another, until the broker stops.

@@ -45,6 +45,9 @@ pub struct BrokerConfig {
     pub auto_create_topics: bool,
     /// How often the retention settings are applied.
     pub retention_interval: Duration,
+    /// How long the first rebalance of an empty consumer group waits for more members. Kafka's
+    /// `group.initial.rebalance.delay.ms`.
+    pub group_initial_rebalance_delay: Duration,
     /// How long a shutdown waits for requests in progress.
     pub shutdown_grace: Duration,
     /// The limits.
@@ -53,7 +56,8 @@ pub struct BrokerConfig {
 
 impl BrokerConfig {
     /// A broker on a free loopback port that keeps its data in `data_dir`: fsync once a second, one partition a topic, no
-    /// automatic topic creation, retention applied every 30 s.
+    /// automatic topic creation, retention applied every 30 s, no delay before a consumer group's first rebalance (what the
+    /// `server.properties` that comes with Kafka sets too: a lone consumer begins at once, and further ones rebalance).
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -64,6 +68,7 @@ impl BrokerConfig {
             default_partitions: 1,
             auto_create_topics: false,
             retention_interval: Duration::from_secs(30),
+            group_initial_rebalance_delay: Duration::ZERO,
             shutdown_grace: Duration::from_secs(5),
             limits: BrokerLimits::default(),
         }
@@ -91,6 +96,17 @@ impl BrokerConfig {
             limits.max_produce_bytes >= LEAST_REQUEST_LIMIT,
             "limits.max_produce_bytes",
             "it must be 1024 or more",
+        )?;
+        // Its length is two bytes in the file.
+        require(
+            limits.max_offset_metadata_bytes <= usize::from(u16::MAX),
+            "limits.max_offset_metadata_bytes",
+            "it must be 65535 or less",
+        )?;
+        require(
+            limits.min_session_timeout <= limits.max_session_timeout,
+            "limits.min_session_timeout",
+            "it must not be above limits.max_session_timeout",
         )?;
         let largest = i32::MAX.unsigned_abs() as usize / 2;
         require(limits.max_produce_bytes <= largest, "limits.max_produce_bytes", "it must be 1 GiB or less")?;
@@ -138,6 +154,20 @@ pub struct BrokerLimits {
     pub producers_per_partition: usize,
     /// How long a silent idempotent producer is remembered. Kafka's `producer.id.expiration.ms`.
     pub producer_expiry: Duration,
+    /// Consumer groups with members at a time. Those that only have committed offsets do not count.
+    pub max_groups: usize,
+    /// Members of one consumer group. Kafka's `group.max.size`.
+    pub max_group_members: usize,
+    /// What the members of all groups may hold together, in bytes: ids, subscriptions, assignments.
+    pub group_memory_bytes: usize,
+    /// What all committed offsets may take together, in bytes.
+    pub committed_offset_bytes: usize,
+    /// The longest text that may go with a committed offset, in bytes. Kafka's `offset.metadata.max.bytes`.
+    pub max_offset_metadata_bytes: usize,
+    /// The shortest session timeout of a group's member. Kafka's `group.min.session.timeout.ms`.
+    pub min_session_timeout: Duration,
+    /// The longest. Kafka's `group.max.session.timeout.ms`.
+    pub max_session_timeout: Duration,
 }
 
 impl Default for BrokerLimits {
@@ -160,6 +190,13 @@ impl Default for BrokerLimits {
             open_segments: 256,
             producers_per_partition: 10_000,
             producer_expiry: Duration::from_secs(86_400),
+            max_groups: 1_000,
+            max_group_members: 1_000,
+            group_memory_bytes: 64 * MIB,
+            committed_offset_bytes: 64 * MIB,
+            max_offset_metadata_bytes: 4096,
+            min_session_timeout: Duration::from_secs(6),
+            max_session_timeout: Duration::from_secs(1800),
         }
     }
 }

@@ -113,6 +113,12 @@ pub enum ShutdownError {
         /// Why.
         source: io::Error,
     },
+    /// The committed offsets could not be forced to the disk.
+    #[error("the committed offsets could not be forced to the disk")]
+    FlushOffsets {
+        /// Why.
+        source: io::Error,
+    },
     /// Closing the files ended abnormally: a bug, or a runtime that is going down.
     #[error("the shutdown was not carried out: {reason}")]
     Abnormal {

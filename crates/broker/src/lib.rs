@@ -1,8 +1,8 @@
 //! The embedded single-node broker: the default store of a laptop, and the double of a Kafka cluster in tests.
 //!
 //! It keeps record batches as they were received, in append-only segment files with an index entry per batch, and answers
-//! the part of Kafka's protocol that producing, reading and looking up offsets need. It has no replication, no
-//! transactions, no compaction and no authentication: beyond one machine, Kafka is the engine.
+//! the part of Kafka's protocol that producing, reading, looking up offsets and consumer groups need. It has no
+//! replication, no transactions, no compaction and no authentication: beyond one machine, Kafka is the engine.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,6 +21,7 @@ mod buffers;
 mod clock;
 mod config;
 mod error;
+mod groups;
 mod request;
 mod server;
 mod shared;
@@ -73,6 +74,7 @@ impl Broker {
             open_segments: config.limits.open_segments,
             producers_per_partition: config.limits.producers_per_partition,
             max_partitions: config.limits.max_partitions,
+            committed_offset_bytes: config.limits.committed_offset_bytes,
         };
         let opened = tokio::task::spawn_blocking(move || Storage::open(&data_dir, settings)).await;
         let storage = opened.map_err(|error| StartError::Config {
@@ -85,6 +87,8 @@ impl Broker {
         tasks.spawn(server::accept(Arc::clone(&shared), listener, tasks.clone()));
         tasks.spawn(background::keep_synced(Arc::clone(&shared)));
         tasks.spawn(background::keep_retention(Arc::clone(&shared)));
+        tasks.spawn(background::keep_offsets_synced(Arc::clone(&shared)));
+        tasks.spawn(background::keep_groups(Arc::clone(&shared)));
         tracing::info!(%addr, data_dir = %shared.config.data_dir.display(), "the embedded broker is listening");
         Ok(Self { addr, shared, tasks })
     }

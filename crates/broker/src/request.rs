@@ -5,11 +5,7 @@
 mod meter;
 
 use bytes::Bytes;
-use kafka_protocol::messages::{
-    ApiKey, ApiVersionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeConfigsRequest, FetchRequest, FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest,
-    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest, RequestHeader,
-};
+use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Decodable, StrBytes};
 
 use crate::config::BrokerLimits;
@@ -31,15 +27,22 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ServedApi {
 }
 
 /// All APIs that are served, in the order of their keys.
-pub(crate) const SERVED_APIS: [ServedApi; 13] = [
+pub(crate) const SERVED_APIS: [ServedApi; 22] = [
     // Kafka 4 answers Produce from version 3 on and still advertises 0: librdkafka before 2.11 sends no compressed batch
     // to a broker that does not (KAFKA-18659).
     ServedApi { key: ApiKey::Produce, advertised_min: 0, min: 3, max: 13 },
     api(ApiKey::Fetch, 4, 16),
     api(ApiKey::ListOffsets, 1, 10),
     api(ApiKey::Metadata, 0, 13),
-    // Answered with a refusal. librdkafka takes a broker without it for one that cannot do lz4.
+    api(ApiKey::OffsetCommit, 2, 9),
+    api(ApiKey::OffsetFetch, 1, 9),
     api(ApiKey::FindCoordinator, 0, 6),
+    api(ApiKey::JoinGroup, 0, 9),
+    api(ApiKey::Heartbeat, 0, 4),
+    api(ApiKey::LeaveGroup, 0, 5),
+    api(ApiKey::SyncGroup, 0, 5),
+    api(ApiKey::DescribeGroups, 0, 6),
+    api(ApiKey::ListGroups, 0, 5),
     api(ApiKey::ApiVersions, 0, 4),
     api(ApiKey::CreateTopics, 2, 7),
     api(ApiKey::DeleteTopics, 1, 6),
@@ -47,6 +50,7 @@ pub(crate) const SERVED_APIS: [ServedApi; 13] = [
     api(ApiKey::InitProducerId, 0, 5),
     api(ApiKey::OffsetForLeaderEpoch, 2, 4),
     api(ApiKey::DescribeConfigs, 1, 4),
+    api(ApiKey::DeleteGroups, 0, 2),
     api(ApiKey::DescribeCluster, 0, 2),
 ];
 
@@ -86,17 +90,26 @@ impl DecodedRequest {
 pub(crate) enum RequestBody {
     ApiVersions,
     CreateTopics(CreateTopicsRequest),
+    DeleteGroups(DeleteGroupsRequest),
     DeleteRecords(DeleteRecordsRequest),
     DeleteTopics(DeleteTopicsRequest),
     DescribeCluster(DescribeClusterRequest),
     DescribeConfigs(DescribeConfigsRequest),
+    DescribeGroups(DescribeGroupsRequest),
     Fetch(FetchRequest),
     FindCoordinator(FindCoordinatorRequest),
+    Heartbeat(HeartbeatRequest),
     InitProducerId(InitProducerIdRequest),
+    JoinGroup(JoinGroupRequest),
+    LeaveGroup(LeaveGroupRequest),
+    ListGroups(ListGroupsRequest),
     ListOffsets(ListOffsetsRequest),
     Metadata(MetadataRequest),
+    OffsetCommit(OffsetCommitRequest),
+    OffsetFetch(OffsetFetchRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
     Produce(ProduceRequest),
+    SyncGroup(SyncGroupRequest),
 }
 
 /// Why a frame is not a request that this broker answers.
@@ -236,17 +249,26 @@ fn decode_body(api: ApiKey, version: i16, buffer: &mut Metered) -> Result<Reques
             RequestBody::ApiVersions
         }
         ApiKey::CreateTopics => RequestBody::CreateTopics(decode(buffer, version)?),
+        ApiKey::DeleteGroups => RequestBody::DeleteGroups(decode(buffer, version)?),
         ApiKey::DeleteRecords => RequestBody::DeleteRecords(decode(buffer, version)?),
         ApiKey::DeleteTopics => RequestBody::DeleteTopics(decode(buffer, version)?),
         ApiKey::DescribeCluster => RequestBody::DescribeCluster(decode(buffer, version)?),
         ApiKey::DescribeConfigs => RequestBody::DescribeConfigs(decode(buffer, version)?),
+        ApiKey::DescribeGroups => RequestBody::DescribeGroups(decode(buffer, version)?),
         ApiKey::Fetch => RequestBody::Fetch(decode(buffer, version)?),
         ApiKey::FindCoordinator => RequestBody::FindCoordinator(decode(buffer, version)?),
+        ApiKey::Heartbeat => RequestBody::Heartbeat(decode(buffer, version)?),
         ApiKey::InitProducerId => RequestBody::InitProducerId(decode(buffer, version)?),
+        ApiKey::JoinGroup => RequestBody::JoinGroup(decode(buffer, version)?),
+        ApiKey::LeaveGroup => RequestBody::LeaveGroup(decode(buffer, version)?),
+        ApiKey::ListGroups => RequestBody::ListGroups(decode(buffer, version)?),
         ApiKey::ListOffsets => RequestBody::ListOffsets(decode(buffer, version)?),
         ApiKey::Metadata => RequestBody::Metadata(decode(buffer, version)?),
+        ApiKey::OffsetCommit => RequestBody::OffsetCommit(decode(buffer, version)?),
+        ApiKey::OffsetFetch => RequestBody::OffsetFetch(decode(buffer, version)?),
         ApiKey::OffsetForLeaderEpoch => RequestBody::OffsetForLeaderEpoch(decode(buffer, version)?),
         ApiKey::Produce => RequestBody::Produce(decode(buffer, version)?),
+        ApiKey::SyncGroup => RequestBody::SyncGroup(decode(buffer, version)?),
         // Not in `SERVED_APIS`, so not reached.
         _ => return Err(Undecodable("the API is not served".to_owned())),
     })

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::buffers::BufferPool;
 use crate::config::BrokerConfig;
+use crate::groups::Groups;
 use crate::storage::Storage;
 
 /// The id of the only broker.
@@ -19,6 +20,7 @@ pub(crate) const NODE_ID: i32 = 1;
 pub(crate) struct Shared {
     pub(crate) config: BrokerConfig,
     pub(crate) storage: Storage,
+    pub(crate) groups: Groups,
     pub(crate) request_memory: RequestMemory,
     pub(crate) response_memory: Budget,
     pub(crate) buffers: Arc<BufferPool>,
@@ -40,6 +42,7 @@ impl Shared {
         let threads = || Arc::new(Semaphore::new(config.limits.io_threads.max(1)));
         Self {
             storage,
+            groups: Groups::new(&config),
             request_memory: RequestMemory::new(config.limits.request_memory_bytes),
             response_memory: Budget::new(config.limits.response_memory_bytes),
             buffers: Arc::default(),

@@ -3,6 +3,7 @@
 //! ```text
 //! lock                      held while a broker uses the folder
 //! meta                      cluster id, producer ids, topics (`meta.rs`)
+//! offsets                   committed offsets of consumer groups (`offsets.rs`)
 //! partitions/<topic id>-<partition>/
 //!     partition             whose folder it is, and the format version of its files (`checkpoint.rs`)
 //!     checkpoint            log start and how far the log is on the disk (`checkpoint.rs`)
@@ -18,6 +19,7 @@ mod index;
 pub(crate) mod log;
 pub(crate) mod lookup;
 mod meta;
+pub(crate) mod offsets;
 pub(crate) mod producers;
 pub(crate) mod read;
 mod recovery;
@@ -44,6 +46,7 @@ use crate::config::FsyncPolicy;
 use crate::error::{OpenError, ShutdownError};
 use log::Log;
 use meta::{Meta, TopicMeta};
+use offsets::OffsetStore;
 use recovery::RecoverySettings;
 use segment::FilePool;
 use topic_config::TopicConfig;
@@ -62,6 +65,7 @@ pub(crate) struct Storage {
     meta: Mutex<MetaState>,
     producer_ids: Mutex<std::ops::Range<i64>>,
     topics: RwLock<Topics>,
+    offsets: OffsetStore,
     /// The lock goes with the file.
     lock: Mutex<Option<File>>,
 }
@@ -73,6 +77,7 @@ pub(crate) struct StorageSettings {
     pub(crate) open_segments: usize,
     pub(crate) producers_per_partition: usize,
     pub(crate) max_partitions: usize,
+    pub(crate) committed_offset_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -146,6 +151,8 @@ impl Storage {
             }
         };
         fs::create_dir_all(dir.join(PARTITIONS)).map_err(io("create a folder in the folder"))?;
+        let topic_is_there = |id| meta.topics.values().any(|topic| topic.id == id);
+        let offsets = OffsetStore::open(dir, settings.fsync, settings.committed_offset_bytes, topic_is_there)?;
         let storage = Self {
             dir: dir.to_path_buf(),
             settings,
@@ -154,6 +161,7 @@ impl Storage {
             producer_ids: Mutex::new(0..0),
             meta: Mutex::new(MetaState { meta: meta.clone(), closed: false }),
             topics: RwLock::default(),
+            offsets,
             lock: Mutex::new(Some(lock)),
         };
         storage.remove_orphans(&meta)?;
@@ -166,6 +174,11 @@ impl Storage {
 
     pub(crate) fn cluster_id(&self) -> &str {
         &self.cluster_id
+    }
+
+    /// The committed offsets.
+    pub(crate) fn offsets(&self) -> &OffsetStore {
+        &self.offsets
     }
 
     pub(crate) fn topic(&self, name: &TopicName) -> Option<Arc<Topic>> {
@@ -237,6 +250,7 @@ impl Storage {
         for log in topic.iter().flat_map(|topic| &topic.partitions) {
             log.mark_deleted();
         }
+        self.offsets.forget_topic(removed.id);
         if let Err(error) = self.remove_folders(removed.id, removed.partitions) {
             tracing::warn!(topic = %name, %error, "the folders of a deleted topic stay until the next start");
         }
@@ -272,6 +286,11 @@ impl Storage {
                 result = result.and(Err(ShutdownError::Flush { topic_partition, source }));
             }
         }
+        self.offsets.close();
+        if let Err(source) = self.offsets.sync() {
+            tracing::error!(error = %source, "the committed offsets could not be forced to the disk");
+            result = result.and(Err(ShutdownError::FlushOffsets { source }));
+        }
         *self.lock.lock() = None;
         result
     }
@@ -282,6 +301,7 @@ impl Storage {
         for log in self.logs() {
             log.abandon();
         }
+        self.offsets.close();
         *self.lock.lock() = None;
     }
 

@@ -118,7 +118,7 @@ async fn lying_lengths_unknown_apis_and_other_protocols_close_their_connection_o
         ("an HTTP request", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
         ("an unknown api", frame(999, 0, &[])),
         ("a negative api", frame(-1, -1, &[])),
-        ("an api that is not served", frame(11, 0, &[0; 20])),
+        ("an api that is not served", frame(68, 0, &[0; 20])),
         ("a version from the past", frame(0, 0, &[0; 20])),
         ("a version from the future", frame(1, 99, &[0; 20])),
         ("a header that ends early", vec![0, 0, 0, 9, 0, 18, 0, 0, 0, 0, 0, 1, 0]),

@@ -340,7 +340,7 @@ async fn enough(watches: &mut [watch::Receiver<Progress>], seen: &[Progress], mi
 }
 
 /// Returns when the peer has closed its side. Bytes of a next request hide that, so then it never returns.
-async fn gone(stream: &TcpStream) {
+pub(super) async fn gone(stream: &TcpStream) {
     let mut byte = [0];
     match pin!(stream.peek(&mut byte)).await {
         Ok(0) | Err(_) => {}

@@ -80,7 +80,7 @@ fn whole_refusal(request: &ProduceRequest) -> Option<Refusal> {
         let text = format!("acks={} is not -1, 0 or 1", request.acks);
         return Some(Refusal::new(ResponseError::InvalidRequiredAcks, text));
     }
-    request.transactional_id.as_ref().map(|_| Refusal::new(refusals::TRANSACTIONS, refusals::TRANSACTIONS_TEXT))
+    request.transactional_id.as_ref().map(|_| refusals::transactions("Produce"))
 }
 
 fn target(
@@ -115,7 +115,7 @@ fn check_and_append(shared: &Shared, log: &Log, records: Bytes, facts: Facts) ->
     let batch = check_produced(records, &shared.batch_limits()).map_err(|error| refuse_batch(&error))?;
     let header = batch.raw.header();
     if header.attributes.is_transactional() {
-        return Err(Refusal::new(refusals::TRANSACTIONS, refusals::TRANSACTIONS_TEXT));
+        return Err(refusals::transactions("Produce"));
     }
     if facts.version < FIRST_WITH_ZSTD && header.attributes.compression() == Ok(Compression::Zstd) {
         let text = format!("zstd is allowed from version {FIRST_WITH_ZSTD} of Produce on");

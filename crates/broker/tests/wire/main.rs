@@ -5,6 +5,7 @@
 mod common;
 
 mod fetch;
+mod groups;
 mod produce;
 mod protocol;
 mod restart;

@@ -1,0 +1,209 @@
+//! OffsetCommit and OffsetFetch.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
+use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use kafka_protocol::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+};
+use kafka_protocol::messages::{
+    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse, TopicName as WireName,
+};
+use kafka_protocol::protocol::StrBytes;
+use tidegate_model::{TopicName, TopicPartition};
+use uuid::Uuid;
+
+use super::membership::check_offsets_group_id;
+use super::metadata::wire_name;
+use super::{Facts, find_topic};
+use crate::clock;
+use crate::shared::{NotCarriedOut, Shared};
+use crate::storage::Topic;
+use crate::storage::offsets::{Change, ChangeKind, CommittedOffset, GroupOffsets, Queued};
+
+/// The first version of OffsetFetch that asks for several groups (KIP-709).
+const FIRST_WITH_GROUPS: i16 = 8;
+
+/// As an offset: none was committed.
+const NO_OFFSET: i64 = -1;
+
+pub(super) async fn offset_commit(shared: &Arc<Shared>, request: OffsetCommitRequest) -> OffsetCommitResponse {
+    let group = request.group_id.to_string();
+    let now_ms = clock::now_ms();
+    let mut offsets = Vec::new();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = find_topic(shared, &topic.name, Uuid::nil(), false);
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for partition in topic.partitions {
+            let mut response = OffsetCommitResponsePartition::default().with_partition_index(partition.partition_index);
+            match check_offset(shared, &found, &partition, now_ms) {
+                Ok(offset) => offsets.push(offset),
+                Err(error) => response.error_code = error.code(),
+            }
+            partitions.push(response);
+        }
+        topics.push(OffsetCommitResponseTopic::default().with_name(topic.name).with_partitions(partitions));
+    }
+    let member = Arc::from(request.member_id.as_str());
+    let instance = request.group_instance_id.as_ref().map(|instance| Arc::from(instance.as_str()));
+    let of = (&member, instance.as_ref(), request.generation_id_or_member_epoch);
+    let change = |protocol_type| Change { group: group.clone(), kind: ChangeKind::Commit { protocol_type, offsets } };
+    let queued = check_offsets_group_id(&group)
+        .and_then(|()| shared.groups.queue_commit(&group, of, shared.storage.offsets(), Instant::now(), change));
+    let committed = match queued {
+        Ok(queued) => write(shared, queued).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = committed {
+        for partition in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+            if partition.error_code == 0 {
+                partition.error_code = error.code();
+            }
+        }
+    }
+    OffsetCommitResponse::default().with_topics(topics)
+}
+
+/// Writes a change that has its place in the order.
+pub(super) async fn write(shared: &Arc<Shared>, queued: Queued) -> Result<(), ResponseError> {
+    match shared.writing(move |shared| shared.storage.offsets().write_queued(&queued)).await {
+        Ok(Ok(())) => Ok(()),
+        // Clients look for the coordinator and try again: it may be a broker that has been started anew.
+        Ok(Err(error)) => {
+            tracing::error!(%error, "cannot write committed offsets");
+            Err(ResponseError::CoordinatorNotAvailable)
+        }
+        Err(NotCarriedOut) => Err(ResponseError::UnknownServerError),
+    }
+}
+
+fn check_offset(
+    shared: &Shared,
+    topic: &Result<Arc<Topic>, ResponseError>,
+    partition: &OffsetCommitRequestPartition,
+    now_ms: i64,
+) -> Result<(TopicPartition, CommittedOffset), ResponseError> {
+    let topic = topic.as_ref().map_err(|error| *error)?;
+    topic.partition(partition.partition_index).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
+    if metadata.len() > shared.config.limits.max_offset_metadata_bytes {
+        return Err(ResponseError::OffsetMetadataTooLarge);
+    }
+    let committed = CommittedOffset {
+        topic_id: topic.id,
+        offset: partition.committed_offset,
+        leader_epoch: partition.committed_leader_epoch,
+        committed_ms: now_ms,
+        metadata: metadata.to_owned(),
+    };
+    Ok((TopicPartition::new(topic.name.clone(), partition.partition_index), committed))
+}
+
+/// A partition whose offset is asked for, and what was found.
+type Fetched = BTreeMap<WireName, Vec<(i32, Option<CommittedOffset>)>>;
+
+pub(super) fn offset_fetch(shared: &Shared, request: OffsetFetchRequest, facts: Facts) -> OffsetFetchResponse {
+    if facts.version < FIRST_WITH_GROUPS {
+        let wanted = request.topics.map(|topics| topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)));
+        let found = fetch(shared, &request.group_id, wanted);
+        let (topics, code) = match found {
+            Ok(found) => (found, 0),
+            Err(error) => (Fetched::new(), error.code()),
+        };
+        let topics = topics.into_iter().map(|(name, partitions)| {
+            let partitions = partitions.into_iter().map(|(partition, found)| {
+                let (offset, epoch, metadata) = told(found);
+                OffsetFetchResponsePartition::default()
+                    .with_partition_index(partition)
+                    .with_committed_offset(offset)
+                    .with_committed_leader_epoch(epoch)
+                    .with_metadata(Some(metadata))
+            });
+            OffsetFetchResponseTopic::default().with_name(name).with_partitions(partitions.collect())
+        });
+        return OffsetFetchResponse::default().with_topics(topics.collect()).with_error_code(code);
+    }
+    // A group is answered for once, however often it is asked for: an answer must not outgrow its request.
+    let mut seen = HashSet::new();
+    let groups = request.groups.into_iter().filter(|group| seen.insert(group.group_id.clone()));
+    let groups = groups.map(|group| {
+        let wanted = group.topics.map(|topics| topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)));
+        let found = fetch(shared, &group.group_id, wanted);
+        let response = OffsetFetchResponseGroup::default().with_group_id(group.group_id);
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return response.with_error_code(error.code()),
+        };
+        let topics = found.into_iter().map(|(name, partitions)| {
+            let partitions = partitions.into_iter().map(|(partition, found)| {
+                let (offset, epoch, metadata) = told(found);
+                OffsetFetchResponsePartitions::default()
+                    .with_partition_index(partition)
+                    .with_committed_offset(offset)
+                    .with_committed_leader_epoch(epoch)
+                    .with_metadata(Some(metadata))
+            });
+            OffsetFetchResponseTopics::default().with_name(name).with_partitions(partitions.collect())
+        });
+        response.with_topics(topics.collect())
+    });
+    OffsetFetchResponse::default().with_groups(groups.collect())
+}
+
+/// Offset, leader epoch and metadata, as they are told.
+fn told(found: Option<CommittedOffset>) -> (i64, i32, StrBytes) {
+    match found {
+        Some(found) => (found.offset, found.leader_epoch, StrBytes::from_string(found.metadata)),
+        None => (NO_OFFSET, -1, StrBytes::default()),
+    }
+}
+
+/// What a group has committed for the wanted partitions, or for all when none are named. There are no transactions, so
+/// every offset is stable.
+fn fetch(
+    shared: &Shared,
+    group: &str,
+    wanted: Option<impl Iterator<Item = (WireName, Vec<i32>)>>,
+) -> Result<Fetched, ResponseError> {
+    check_offsets_group_id(group)?;
+    let read = |of: Option<&GroupOffsets>| {
+        let mut found = Fetched::new();
+        match wanted {
+            Some(wanted) => {
+                let mut seen = HashSet::new();
+                for (name, partitions) in wanted {
+                    let topic = TopicName::new(&name).ok();
+                    for partition in partitions {
+                        if seen.insert((name.clone(), partition)) {
+                            let at = topic.clone().map(|topic| TopicPartition::new(topic, partition));
+                            let offset = of.zip(at.as_ref()).and_then(|(of, at)| of.offsets.get(at));
+                            let offset = offset.filter(|offset| is_current(shared, at.as_ref(), offset)).cloned();
+                            found.entry(name.clone()).or_default().push((partition, offset));
+                        }
+                    }
+                }
+            }
+            None => {
+                for (at, offset) in of.iter().flat_map(|of| &of.offsets) {
+                    if is_current(shared, Some(at), offset) {
+                        let offset = (at.partition, Some(offset.clone()));
+                        found.entry(wire_name(&at.topic)).or_default().push(offset);
+                    }
+                }
+            }
+        }
+        found
+    };
+    Ok(shared.storage.offsets().read(group, read))
+}
+
+/// Whether an offset is of the topic that is there now. One that was committed while the topic was being deleted is not.
+fn is_current(shared: &Shared, at: Option<&TopicPartition>, offset: &CommittedOffset) -> bool {
+    at.and_then(|at| shared.storage.topic(&at.topic)).is_some_and(|topic| topic.id == offset.topic_id)
+}

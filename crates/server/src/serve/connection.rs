@@ -20,6 +20,7 @@ use tower::ServiceExt as _;
 
 use super::ServerConfig;
 use super::first_bytes::FirstBytes;
+use super::linger::Lingering;
 
 /// What a client may send ahead on one call and on one connection before it was read: publishing at 25 MB/s over 40 ms. It
 /// is also what a connection can make the server hold.
@@ -76,7 +77,7 @@ impl Connections {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "TCP_NODELAY");
         }
-        let io = TokioIo::new(FirstBytes::new(stream, self.first_bytes_within));
+        let io = TokioIo::new(FirstBytes::new(Lingering::new(stream), self.first_bytes_within));
         let faces = self.faces.clone();
         let service = service_fn(move |request| faces.clone().answer(request));
         let connection = self.builder.serve_connection(io, service).into_owned();

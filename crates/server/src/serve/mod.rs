@@ -4,6 +4,7 @@
 mod config;
 mod connection;
 mod first_bytes;
+mod linger;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
 //! What the broker answers to each request. One file an API.
 
+mod alter_configs;
 mod answer;
 mod committed;
 mod coordinator;
+mod create_partitions;
 mod create_topics;
 mod delete_records;
 mod delete_topics;
@@ -11,6 +13,7 @@ mod describe_configs;
 mod describe_groups;
 mod fetch;
 mod fetch_response;
+mod kafkas_business;
 mod list_offsets;
 mod membership;
 mod metadata;
@@ -93,17 +96,29 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: DecodedRequest, peer: 
     let facts = Facts { version: request.version, correlation_id: request.correlation_id };
     let client_id = request.client_id;
     match request.body {
+        RequestBody::AddOffsetsToTxn => reply(facts, &kafkas_business::add_offsets_to_txn()),
+        RequestBody::AddPartitionsToTxn(body) => reply(facts, &kafkas_business::add_partitions_to_txn(body, facts)),
+        RequestBody::AlterConfigs(body) => reply(facts, &alter_configs::alter_configs(shared, body).await),
         RequestBody::ApiVersions => reply(facts, &refusals::api_versions(None)),
+        RequestBody::CreateAcls(body) => reply(facts, &kafkas_business::create_acls(&body)),
+        RequestBody::CreatePartitions(body) => reply(facts, &create_partitions::create_partitions(shared, body).await),
         RequestBody::CreateTopics(body) => reply(facts, &create_topics::create_topics(shared, body, facts).await),
+        RequestBody::DeleteAcls(body) => reply(facts, &kafkas_business::delete_acls(&body)),
         RequestBody::DeleteRecords(body) => reply(facts, &delete_records::delete_records(shared, body).await),
         RequestBody::DeleteTopics(body) => reply(facts, &delete_topics::delete_topics(shared, body, facts).await),
+        RequestBody::DescribeAcls => reply(facts, &kafkas_business::describe_acls()),
         RequestBody::DescribeCluster(body) => reply(facts, &describe::describe_cluster(shared, &body, peer, facts)),
         RequestBody::DeleteGroups(body) => reply(facts, &describe_groups::delete_groups(shared, body).await),
         RequestBody::DescribeConfigs(body) => reply(facts, &describe_configs::describe_configs(shared, &body, facts)),
         RequestBody::DescribeGroups(body) => reply(facts, &describe_groups::describe_groups(shared, body, facts)),
+        RequestBody::DescribeLogDirs(body) => reply(facts, &describe::describe_log_dirs(shared, body)),
+        RequestBody::EndTxn => reply(facts, &kafkas_business::end_txn()),
         RequestBody::Fetch(body) => fetch::fetch(shared, body, facts, peer).await,
         RequestBody::FindCoordinator(body) => reply(facts, &coordinator::find_coordinator(shared, body, peer, facts)),
         RequestBody::Heartbeat(body) => reply(facts, &membership::heartbeat(shared, &body)),
+        RequestBody::IncrementalAlterConfigs(body) => {
+            reply(facts, &alter_configs::incremental_alter_configs(shared, body).await)
+        }
         RequestBody::InitProducerId(body) => reply(facts, &init_producer_id(shared, &body).await),
         RequestBody::JoinGroup(body) => membership::join_group(shared, body, client_id, peer, facts).await,
         RequestBody::LeaveGroup(body) => reply(facts, &membership::leave_group(shared, body, facts)),
@@ -111,10 +126,12 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: DecodedRequest, peer: 
         RequestBody::ListOffsets(body) => reply(facts, &list_offsets::list_offsets(shared, body, facts).await),
         RequestBody::Metadata(body) => reply(facts, &metadata::metadata(shared, body, peer, facts).await),
         RequestBody::OffsetCommit(body) => reply(facts, &committed::offset_commit(shared, body).await),
+        RequestBody::OffsetDelete(body) => reply(facts, &committed::offset_delete(shared, body).await),
         RequestBody::OffsetFetch(body) => reply(facts, &committed::offset_fetch(shared, body, facts)),
         RequestBody::OffsetForLeaderEpoch(body) => reply(facts, &describe::offset_for_leader_epoch(shared, &body)),
         RequestBody::Produce(body) => produce::produce(shared, body, facts).await,
         RequestBody::SyncGroup(body) => membership::sync_group(shared, body, peer, facts).await,
+        RequestBody::TxnOffsetCommit(body) => reply(facts, &kafkas_business::txn_offset_commit(body)),
     }
 }
 

@@ -27,7 +27,7 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ServedApi {
 }
 
 /// All APIs that are served, in the order of their keys.
-pub(crate) const SERVED_APIS: [ServedApi; 22] = [
+pub(crate) const SERVED_APIS: [ServedApi; 34] = [
     // Kafka 4 answers Produce from version 3 on and still advertises 0: librdkafka before 2.11 sends no compressed batch
     // to a broker that does not (KAFKA-18659).
     ServedApi { key: ApiKey::Produce, advertised_min: 0, min: 3, max: 13 },
@@ -49,8 +49,21 @@ pub(crate) const SERVED_APIS: [ServedApi; 22] = [
     api(ApiKey::DeleteRecords, 0, 2),
     api(ApiKey::InitProducerId, 0, 5),
     api(ApiKey::OffsetForLeaderEpoch, 2, 4),
+    // Those of transactions and ACLs are answered with a refusal.
+    api(ApiKey::AddPartitionsToTxn, 0, 5),
+    api(ApiKey::AddOffsetsToTxn, 0, 4),
+    api(ApiKey::EndTxn, 0, 5),
+    api(ApiKey::TxnOffsetCommit, 0, 5),
+    api(ApiKey::DescribeAcls, 1, 3),
+    api(ApiKey::CreateAcls, 1, 3),
+    api(ApiKey::DeleteAcls, 1, 3),
     api(ApiKey::DescribeConfigs, 1, 4),
+    api(ApiKey::AlterConfigs, 0, 2),
+    api(ApiKey::DescribeLogDirs, 1, 4),
+    api(ApiKey::CreatePartitions, 0, 3),
     api(ApiKey::DeleteGroups, 0, 2),
+    api(ApiKey::IncrementalAlterConfigs, 0, 1),
+    api(ApiKey::OffsetDelete, 0, 0),
     api(ApiKey::DescribeCluster, 0, 2),
 ];
 
@@ -88,17 +101,27 @@ impl DecodedRequest {
 
 #[derive(Debug)]
 pub(crate) enum RequestBody {
+    AddOffsetsToTxn,
+    AddPartitionsToTxn(AddPartitionsToTxnRequest),
+    AlterConfigs(AlterConfigsRequest),
     ApiVersions,
+    CreateAcls(CreateAclsRequest),
+    CreatePartitions(CreatePartitionsRequest),
     CreateTopics(CreateTopicsRequest),
+    DeleteAcls(DeleteAclsRequest),
     DeleteGroups(DeleteGroupsRequest),
     DeleteRecords(DeleteRecordsRequest),
     DeleteTopics(DeleteTopicsRequest),
+    DescribeAcls,
     DescribeCluster(DescribeClusterRequest),
     DescribeConfigs(DescribeConfigsRequest),
     DescribeGroups(DescribeGroupsRequest),
+    DescribeLogDirs(DescribeLogDirsRequest),
+    EndTxn,
     Fetch(FetchRequest),
     FindCoordinator(FindCoordinatorRequest),
     Heartbeat(HeartbeatRequest),
+    IncrementalAlterConfigs(IncrementalAlterConfigsRequest),
     InitProducerId(InitProducerIdRequest),
     JoinGroup(JoinGroupRequest),
     LeaveGroup(LeaveGroupRequest),
@@ -106,10 +129,12 @@ pub(crate) enum RequestBody {
     ListOffsets(ListOffsetsRequest),
     Metadata(MetadataRequest),
     OffsetCommit(OffsetCommitRequest),
+    OffsetDelete(OffsetDeleteRequest),
     OffsetFetch(OffsetFetchRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
     Produce(ProduceRequest),
     SyncGroup(SyncGroupRequest),
+    TxnOffsetCommit(TxnOffsetCommitRequest),
 }
 
 /// Why a frame is not a request that this broker answers.
@@ -248,16 +273,26 @@ fn decode_body(api: ApiKey, version: i16, buffer: &mut Metered) -> Result<Reques
             let _: ApiVersionsRequest = decode(buffer, version)?;
             RequestBody::ApiVersions
         }
+        ApiKey::AddOffsetsToTxn => refused::<AddOffsetsToTxnRequest>(buffer, version, RequestBody::AddOffsetsToTxn)?,
+        ApiKey::AddPartitionsToTxn => RequestBody::AddPartitionsToTxn(decode(buffer, version)?),
+        ApiKey::AlterConfigs => RequestBody::AlterConfigs(decode(buffer, version)?),
+        ApiKey::CreateAcls => RequestBody::CreateAcls(decode(buffer, version)?),
+        ApiKey::CreatePartitions => RequestBody::CreatePartitions(decode(buffer, version)?),
         ApiKey::CreateTopics => RequestBody::CreateTopics(decode(buffer, version)?),
+        ApiKey::DeleteAcls => RequestBody::DeleteAcls(decode(buffer, version)?),
         ApiKey::DeleteGroups => RequestBody::DeleteGroups(decode(buffer, version)?),
         ApiKey::DeleteRecords => RequestBody::DeleteRecords(decode(buffer, version)?),
         ApiKey::DeleteTopics => RequestBody::DeleteTopics(decode(buffer, version)?),
+        ApiKey::DescribeAcls => refused::<DescribeAclsRequest>(buffer, version, RequestBody::DescribeAcls)?,
         ApiKey::DescribeCluster => RequestBody::DescribeCluster(decode(buffer, version)?),
         ApiKey::DescribeConfigs => RequestBody::DescribeConfigs(decode(buffer, version)?),
         ApiKey::DescribeGroups => RequestBody::DescribeGroups(decode(buffer, version)?),
+        ApiKey::DescribeLogDirs => RequestBody::DescribeLogDirs(decode(buffer, version)?),
+        ApiKey::EndTxn => refused::<EndTxnRequest>(buffer, version, RequestBody::EndTxn)?,
         ApiKey::Fetch => RequestBody::Fetch(decode(buffer, version)?),
         ApiKey::FindCoordinator => RequestBody::FindCoordinator(decode(buffer, version)?),
         ApiKey::Heartbeat => RequestBody::Heartbeat(decode(buffer, version)?),
+        ApiKey::IncrementalAlterConfigs => RequestBody::IncrementalAlterConfigs(decode(buffer, version)?),
         ApiKey::InitProducerId => RequestBody::InitProducerId(decode(buffer, version)?),
         ApiKey::JoinGroup => RequestBody::JoinGroup(decode(buffer, version)?),
         ApiKey::LeaveGroup => RequestBody::LeaveGroup(decode(buffer, version)?),
@@ -265,13 +300,20 @@ fn decode_body(api: ApiKey, version: i16, buffer: &mut Metered) -> Result<Reques
         ApiKey::ListOffsets => RequestBody::ListOffsets(decode(buffer, version)?),
         ApiKey::Metadata => RequestBody::Metadata(decode(buffer, version)?),
         ApiKey::OffsetCommit => RequestBody::OffsetCommit(decode(buffer, version)?),
+        ApiKey::OffsetDelete => RequestBody::OffsetDelete(decode(buffer, version)?),
         ApiKey::OffsetFetch => RequestBody::OffsetFetch(decode(buffer, version)?),
         ApiKey::OffsetForLeaderEpoch => RequestBody::OffsetForLeaderEpoch(decode(buffer, version)?),
         ApiKey::Produce => RequestBody::Produce(decode(buffer, version)?),
         ApiKey::SyncGroup => RequestBody::SyncGroup(decode(buffer, version)?),
+        ApiKey::TxnOffsetCommit => RequestBody::TxnOffsetCommit(decode(buffer, version)?),
         // Not in `SERVED_APIS`, so not reached.
         _ => return Err(Undecodable("the API is not served".to_owned())),
     })
+}
+
+/// A request whose answer is a refusal, whatever it says.
+fn refused<T: Decodable>(buffer: &mut Metered, version: i16, body: RequestBody) -> Result<RequestBody, Undecodable> {
+    decode::<T>(buffer, version).map(|_| body)
 }
 
 struct Undecodable(String);

@@ -49,7 +49,7 @@ use meta::{Meta, TopicMeta};
 use offsets::OffsetStore;
 use recovery::RecoverySettings;
 use segment::FilePool;
-use topic_config::TopicConfig;
+use topic_config::{LiveConfig, TopicConfig};
 
 /// Producer ids reserved at a time, so that handing one out seldom writes a file.
 const PRODUCER_ID_BLOCK: i64 = 1000;
@@ -104,7 +104,7 @@ struct Topics {
 pub(crate) struct Topic {
     pub(crate) name: TopicName,
     pub(crate) id: Uuid,
-    pub(crate) config: Arc<TopicConfig>,
+    pub(crate) config: Arc<LiveConfig>,
     pub(crate) partitions: Vec<Arc<Log>>,
 }
 
@@ -120,10 +120,39 @@ impl Topic {
 pub(crate) enum CreateError {
     #[error("the topic exists")]
     Exists,
-    #[error("with {wanted} more partitions there would be more than the {most} that this broker is limited to")]
-    TooManyPartitions { wanted: i32, most: usize },
+    #[error(transparent)]
+    TooManyPartitions(#[from] TooManyPartitions),
     #[error(transparent)]
     Storage(#[from] OpenError),
+}
+
+/// Why a topic got no more partitions.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AddError {
+    #[error("there is no such topic")]
+    Unknown,
+    #[error("the topic {topic} has {present} partitions; {wanted} would not be more")]
+    NotMore { topic: TopicName, present: i32, wanted: i32 },
+    #[error(transparent)]
+    TooMany(#[from] TooManyPartitions),
+    #[error(transparent)]
+    Storage(OpenError),
+}
+
+/// There would be more partitions than there may be.
+#[derive(Debug, thiserror::Error)]
+#[error("with {wanted} more partitions there would be more than the {most} that this broker is limited to")]
+pub(crate) struct TooManyPartitions {
+    wanted: i32,
+    most: usize,
+}
+
+/// Why a topic's configuration was not changed.
+#[derive(Debug)]
+pub(crate) enum ChangeError<E> {
+    Unknown,
+    Refused(E),
+    Io(io::Error),
 }
 
 /// Why a topic was not deleted.
@@ -231,10 +260,78 @@ impl Storage {
             Err(error) => {
                 meta.topics.remove(name);
                 // What stays behind is an orphan of the next start.
-                let _ = self.remove_folders(id, partitions);
+                let _ = self.remove_folders(id, 0..partitions);
                 Err(error.into())
             }
         }
+    }
+
+    /// Adds partitions to a topic until it has `count`. They are on the disk when this returns. `only_check`: as far as that
+    /// can be said without doing it.
+    pub(crate) fn add_partitions(&self, name: &TopicName, count: i32, only_check: bool) -> Result<(), AddError> {
+        let mut state = self.meta.lock();
+        let path = Meta::path(&self.dir);
+        let io = |source| AddError::Storage(OpenError::Io { action: "write", path: path.clone(), source });
+        let meta = state.open().map_err(io)?;
+        let before = meta.topics.get(name).ok_or(AddError::Unknown)?.partitions;
+        if count <= before {
+            return Err(AddError::NotMore { topic: name.clone(), present: before, wanted: count });
+        }
+        self.check_most(meta, count - before)?;
+        let topic = self.topic(name).ok_or(AddError::Unknown)?;
+        if only_check {
+            return Ok(());
+        }
+        let opened = self.open_logs(name, topic.id, &topic.config, before..count, true).map_err(AddError::Storage);
+        let added = opened.and_then(|logs| {
+            if let Some(topic) = meta.topics.get_mut(name) {
+                topic.partitions = count;
+            }
+            meta.write(&self.dir).map_err(io)?;
+            Ok(logs)
+        });
+        match added {
+            Ok(logs) => {
+                let partitions = topic.partitions.iter().cloned().chain(logs).collect();
+                let (name, config) = (name.clone(), Arc::clone(&topic.config));
+                self.topics.write().insert(Arc::new(Topic { name, id: topic.id, config, partitions }));
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(topic) = meta.topics.get_mut(name) {
+                    topic.partitions = before;
+                }
+                // What stays behind is an orphan of the next start.
+                let _ = self.remove_folders(topic.id, before..count);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a topic another configuration: what `change` makes of the present one. It is on the disk when this returns.
+    pub(crate) fn change_config<E>(
+        &self,
+        name: &TopicName,
+        only_check: bool,
+        change: impl FnOnce(&TopicConfig) -> Result<TopicConfig, E>,
+    ) -> Result<(), ChangeError<E>> {
+        let mut state = self.meta.lock();
+        let meta = state.open().map_err(ChangeError::Io)?;
+        let topic = self.topic(name).ok_or(ChangeError::Unknown)?;
+        let of = meta.topics.get_mut(name).ok_or(ChangeError::Unknown)?;
+        let config = change(&of.config).map_err(ChangeError::Refused)?;
+        if only_check {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut of.config, config.clone());
+        if let Err(error) = meta.write(&self.dir) {
+            if let Some(of) = meta.topics.get_mut(name) {
+                of.config = before;
+            }
+            return Err(ChangeError::Io(error));
+        }
+        topic.config.set(config);
+        Ok(())
     }
 
     /// Deletes a topic with its records. Fetches that wait for it are woken.
@@ -251,7 +348,7 @@ impl Storage {
             log.mark_deleted();
         }
         self.offsets.forget_topic(removed.id);
-        if let Err(error) = self.remove_folders(removed.id, removed.partitions) {
+        if let Err(error) = self.remove_folders(removed.id, 0..removed.partitions) {
             tracing::warn!(topic = %name, %error, "the folders of a deleted topic stay until the next start");
         }
         Ok(())
@@ -309,50 +406,63 @@ impl Storage {
         if meta.topics.contains_key(name) {
             return Err(CreateError::Exists);
         }
+        Ok(self.check_most(meta, partitions)?)
+    }
+
+    fn check_most(&self, meta: &Meta, wanted: i32) -> Result<(), TooManyPartitions> {
         let most = self.settings.max_partitions;
         let count = |partitions: i32| usize::try_from(partitions).unwrap_or(0);
         let present: usize = meta.topics.values().map(|topic| count(topic.partitions)).sum();
-        if present.saturating_add(count(partitions)) > most {
-            return Err(CreateError::TooManyPartitions { wanted: partitions, most });
-        }
-        Ok(())
+        if present.saturating_add(count(wanted)) > most { Err(TooManyPartitions { wanted, most }) } else { Ok(()) }
     }
 
     /// Opens the logs of a topic; `new`: makes their folders first.
     fn open_topic(&self, name: TopicName, meta: TopicMeta, new: bool) -> Result<Arc<Topic>, OpenError> {
-        let config = Arc::new(meta.config);
+        let config = Arc::new(LiveConfig::new(meta.config));
+        let partitions = self.open_logs(&name, meta.id, &config, 0..meta.partitions, new)?;
+        Ok(Arc::new(Topic { name, id: meta.id, config, partitions }))
+    }
+
+    fn open_logs(
+        &self,
+        name: &TopicName,
+        id: Uuid,
+        config: &Arc<LiveConfig>,
+        partitions: std::ops::Range<i32>,
+        new: bool,
+    ) -> Result<Vec<Arc<Log>>, OpenError> {
         let settings = RecoverySettings {
             fsync: self.settings.fsync,
             producers: self.settings.producers_per_partition,
             now_ms: clock::now_ms(),
         };
-        let partitions = (0..meta.partitions).map(|partition| {
+        let logs = partitions.map(|partition| {
             let topic_partition = TopicPartition::new(name.clone(), partition);
-            let folder = self.folder(meta.id, partition);
+            let folder = self.folder(id, partition);
             if new {
                 fs::create_dir(&folder)
-                    .and_then(|()| checkpoint::write_partition_file(&folder, &topic_partition, meta.id))
+                    .and_then(|()| checkpoint::write_partition_file(&folder, &topic_partition, id))
                     .map_err(|source| OpenError::Io { action: "create", path: folder.clone(), source })?;
             } else {
-                checkpoint::check_partition_file(&folder, &topic_partition, meta.id)?;
+                checkpoint::check_partition_file(&folder, &topic_partition, id)?;
             }
             let pool = Arc::clone(&self.pool);
-            Log::open(topic_partition, &folder, pool, Arc::clone(&config), settings).map(Arc::new)
+            Log::open(topic_partition, &folder, pool, Arc::clone(config), settings).map(Arc::new)
         });
-        let partitions = partitions.collect::<Result<_, _>>()?;
+        let logs = logs.collect::<Result<_, _>>()?;
         if new {
             let path = self.dir.join(PARTITIONS);
             text::sync_dir(&path).map_err(|source| OpenError::Io { action: "write", path, source })?;
         }
-        Ok(Arc::new(Topic { name, id: meta.id, config, partitions }))
+        Ok(logs)
     }
 
     fn folder(&self, id: Uuid, partition: i32) -> PathBuf {
         self.dir.join(PARTITIONS).join(format!("{id}-{partition}"))
     }
 
-    fn remove_folders(&self, id: Uuid, partitions: i32) -> io::Result<()> {
-        for partition in 0..partitions {
+    fn remove_folders(&self, id: Uuid, partitions: std::ops::Range<i32>) -> io::Result<()> {
+        for partition in partitions {
             match fs::remove_dir_all(self.folder(id, partition)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -361,15 +471,16 @@ impl Storage {
         Ok(())
     }
 
-    /// Removes the folders of topics that a crash left half created or half deleted: the meta file decides.
+    /// Removes the folders of topics and partitions that a crash left half created or half deleted: the meta file decides.
     fn remove_orphans(&self, meta: &Meta) -> Result<(), OpenError> {
         let path = self.dir.join(PARTITIONS);
         let clear = || -> io::Result<()> {
             for entry in fs::read_dir(&path)? {
                 let entry = entry?;
                 let name = entry.file_name();
-                let id = name.to_str().and_then(|name| name.get(..36)).and_then(|id| id.parse::<Uuid>().ok());
-                if id.is_some_and(|id| meta.topics.values().all(|topic| topic.id != id)) {
+                let Some((id, partition)) = name.to_str().and_then(folder_of) else { continue };
+                let is_of = |topic: &TopicMeta| topic.id == id && partition < topic.partitions;
+                if !meta.topics.values().any(is_of) {
                     tracing::info!(folder = %entry.path().display(), "removing the folder of a topic that is not there");
                     fs::remove_dir_all(entry.path())?;
                 }
@@ -391,6 +502,12 @@ impl Topics {
         self.by_id.remove(&topic.id);
         Some(topic)
     }
+}
+
+/// The topic's id and the partition in the name of a folder.
+fn folder_of(name: &str) -> Option<(Uuid, i32)> {
+    let (id, partition) = name.split_at_checked(36)?;
+    Some((id.parse().ok()?, partition.strip_prefix('-')?.parse().ok()?))
 }
 
 const PARTITIONS: &str = "partitions";

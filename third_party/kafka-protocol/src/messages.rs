@@ -44,6 +44,21 @@ pub use find_coordinator_request::FindCoordinatorRequest;
 pub mod join_group_request;
 pub use join_group_request::JoinGroupRequest;
 
+pub mod offset_delete_request;
+pub use offset_delete_request::OffsetDeleteRequest;
+
+pub mod describe_log_dirs_request;
+pub use describe_log_dirs_request::DescribeLogDirsRequest;
+
+pub mod describe_acls_request;
+pub use describe_acls_request::DescribeAclsRequest;
+
+pub mod create_acls_request;
+pub use create_acls_request::CreateAclsRequest;
+
+pub mod delete_acls_request;
+pub use delete_acls_request::DeleteAclsRequest;
+
 pub mod heartbeat_request;
 pub use heartbeat_request::HeartbeatRequest;
 
@@ -136,6 +151,21 @@ pub use find_coordinator_response::FindCoordinatorResponse;
 
 pub mod join_group_response;
 pub use join_group_response::JoinGroupResponse;
+
+pub mod offset_delete_response;
+pub use offset_delete_response::OffsetDeleteResponse;
+
+pub mod describe_log_dirs_response;
+pub use describe_log_dirs_response::DescribeLogDirsResponse;
+
+pub mod describe_acls_response;
+pub use describe_acls_response::DescribeAclsResponse;
+
+pub mod create_acls_response;
+pub use create_acls_response::CreateAclsResponse;
+
+pub mod delete_acls_response;
+pub use delete_acls_response::DeleteAclsResponse;
 
 pub mod heartbeat_response;
 pub use heartbeat_response::HeartbeatResponse;
@@ -252,6 +282,36 @@ impl Request for FindCoordinatorRequest {
 impl Request for JoinGroupRequest {
     const KEY: i16 = 11;
     type Response = JoinGroupResponse;
+}
+
+#[cfg(all(feature = "client", feature = "broker"))]
+impl Request for OffsetDeleteRequest {
+    const KEY: i16 = 47;
+    type Response = OffsetDeleteResponse;
+}
+
+#[cfg(all(feature = "client", feature = "broker"))]
+impl Request for DescribeLogDirsRequest {
+    const KEY: i16 = 35;
+    type Response = DescribeLogDirsResponse;
+}
+
+#[cfg(all(feature = "client", feature = "broker"))]
+impl Request for DescribeAclsRequest {
+    const KEY: i16 = 29;
+    type Response = DescribeAclsResponse;
+}
+
+#[cfg(all(feature = "client", feature = "broker"))]
+impl Request for CreateAclsRequest {
+    const KEY: i16 = 30;
+    type Response = CreateAclsResponse;
+}
+
+#[cfg(all(feature = "client", feature = "broker"))]
+impl Request for DeleteAclsRequest {
+    const KEY: i16 = 31;
+    type Response = DeleteAclsResponse;
 }
 
 #[cfg(all(feature = "client", feature = "broker"))]
@@ -411,6 +471,16 @@ pub enum ApiKey {
     FindCoordinator = 10,
     /// API key for request JoinGroupRequest
     JoinGroup = 11,
+    /// API key for request OffsetDeleteRequest
+    OffsetDelete = 47,
+    /// API key for request DescribeLogDirsRequest
+    DescribeLogDirs = 35,
+    /// API key for request DescribeAclsRequest
+    DescribeAcls = 29,
+    /// API key for request CreateAclsRequest
+    CreateAcls = 30,
+    /// API key for request DeleteAclsRequest
+    DeleteAcls = 31,
     /// API key for request HeartbeatRequest
     Heartbeat = 12,
     /// API key for request LeaveGroupRequest
@@ -471,6 +541,11 @@ impl ApiKey {
             ApiKey::OffsetFetch => OffsetFetchRequest::header_version(version),
             ApiKey::FindCoordinator => FindCoordinatorRequest::header_version(version),
             ApiKey::JoinGroup => JoinGroupRequest::header_version(version),
+            ApiKey::OffsetDelete => OffsetDeleteRequest::header_version(version),
+            ApiKey::DescribeLogDirs => DescribeLogDirsRequest::header_version(version),
+            ApiKey::DescribeAcls => DescribeAclsRequest::header_version(version),
+            ApiKey::CreateAcls => CreateAclsRequest::header_version(version),
+            ApiKey::DeleteAcls => DeleteAclsRequest::header_version(version),
             ApiKey::Heartbeat => HeartbeatRequest::header_version(version),
             ApiKey::LeaveGroup => LeaveGroupRequest::header_version(version),
             ApiKey::SyncGroup => SyncGroupRequest::header_version(version),
@@ -509,6 +584,11 @@ impl ApiKey {
             ApiKey::OffsetFetch => OffsetFetchResponse::header_version(version),
             ApiKey::FindCoordinator => FindCoordinatorResponse::header_version(version),
             ApiKey::JoinGroup => JoinGroupResponse::header_version(version),
+            ApiKey::OffsetDelete => OffsetDeleteResponse::header_version(version),
+            ApiKey::DescribeLogDirs => DescribeLogDirsResponse::header_version(version),
+            ApiKey::DescribeAcls => DescribeAclsResponse::header_version(version),
+            ApiKey::CreateAcls => CreateAclsResponse::header_version(version),
+            ApiKey::DeleteAcls => DeleteAclsResponse::header_version(version),
             ApiKey::Heartbeat => HeartbeatResponse::header_version(version),
             ApiKey::LeaveGroup => LeaveGroupResponse::header_version(version),
             ApiKey::SyncGroup => SyncGroupResponse::header_version(version),
@@ -547,6 +627,11 @@ impl ApiKey {
             ApiKey::OffsetFetch => VersionRange { min: 1, max: 10 },
             ApiKey::FindCoordinator => VersionRange { min: 0, max: 6 },
             ApiKey::JoinGroup => VersionRange { min: 0, max: 9 },
+            ApiKey::OffsetDelete => VersionRange { min: 0, max: 0 },
+            ApiKey::DescribeLogDirs => VersionRange { min: 1, max: 4 },
+            ApiKey::DescribeAcls => VersionRange { min: 1, max: 3 },
+            ApiKey::CreateAcls => VersionRange { min: 1, max: 3 },
+            ApiKey::DeleteAcls => VersionRange { min: 1, max: 3 },
             ApiKey::Heartbeat => VersionRange { min: 0, max: 4 },
             ApiKey::LeaveGroup => VersionRange { min: 0, max: 5 },
             ApiKey::SyncGroup => VersionRange { min: 0, max: 5 },
@@ -591,6 +676,11 @@ impl TryFrom<i16> for ApiKey {
             x if x == ApiKey::OffsetFetch as i16 => Ok(ApiKey::OffsetFetch),
             x if x == ApiKey::FindCoordinator as i16 => Ok(ApiKey::FindCoordinator),
             x if x == ApiKey::JoinGroup as i16 => Ok(ApiKey::JoinGroup),
+            x if x == ApiKey::OffsetDelete as i16 => Ok(ApiKey::OffsetDelete),
+            x if x == ApiKey::DescribeLogDirs as i16 => Ok(ApiKey::DescribeLogDirs),
+            x if x == ApiKey::DescribeAcls as i16 => Ok(ApiKey::DescribeAcls),
+            x if x == ApiKey::CreateAcls as i16 => Ok(ApiKey::CreateAcls),
+            x if x == ApiKey::DeleteAcls as i16 => Ok(ApiKey::DeleteAcls),
             x if x == ApiKey::Heartbeat as i16 => Ok(ApiKey::Heartbeat),
             x if x == ApiKey::LeaveGroup as i16 => Ok(ApiKey::LeaveGroup),
             x if x == ApiKey::SyncGroup as i16 => Ok(ApiKey::SyncGroup),

@@ -1,4 +1,4 @@
-//! OffsetCommit and OffsetFetch.
+//! OffsetCommit, OffsetFetch and OffsetDelete (KIP-496).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -7,12 +7,14 @@ use std::time::Instant;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use kafka_protocol::messages::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
 use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 };
 use kafka_protocol::messages::{
-    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse, TopicName as WireName,
+    OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse, OffsetFetchRequest,
+    OffsetFetchResponse, TopicName as WireName,
 };
 use kafka_protocol::protocol::StrBytes;
 use tidegate_model::{TopicName, TopicPartition};
@@ -22,6 +24,7 @@ use super::membership::check_offsets_group_id;
 use super::metadata::wire_name;
 use super::{Facts, find_topic};
 use crate::clock;
+use crate::groups::machine::Group;
 use crate::shared::{NotCarriedOut, Shared};
 use crate::storage::Topic;
 use crate::storage::offsets::{Change, ChangeKind, CommittedOffset, GroupOffsets, Queued};
@@ -206,4 +209,49 @@ fn fetch(
 /// Whether an offset is of the topic that is there now. One that was committed while the topic was being deleted is not.
 fn is_current(shared: &Shared, at: Option<&TopicPartition>, offset: &CommittedOffset) -> bool {
     at.and_then(|at| shared.storage.topic(&at.topic)).is_some_and(|topic| topic.id == offset.topic_id)
+}
+
+pub(super) async fn offset_delete(shared: &Arc<Shared>, request: OffsetDeleteRequest) -> OffsetDeleteResponse {
+    let group = request.group_id.to_string();
+    let store = shared.storage.offsets();
+    if let Err(error) = check_offsets_group_id(&group) {
+        return OffsetDeleteResponse::default().with_error_code(error.code());
+    }
+    if shared.groups.describe(&group).is_none() && store.group(&group, |_| ()).is_none() {
+        return OffsetDeleteResponse::default().with_error_code(ResponseError::GroupIdNotFound.code());
+    }
+    let mut wanted = Vec::new();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = find_topic(shared, &topic.name, Uuid::nil(), false);
+        let partitions = topic.partitions.into_iter().map(|partition| {
+            let index = partition.partition_index;
+            let response = OffsetDeleteResponsePartition::default().with_partition_index(index);
+            match &found {
+                Ok(topic) if topic.partition(index).is_some() => {
+                    wanted.push(TopicPartition::new(topic.name.clone(), index));
+                    response
+                }
+                _ => response.with_error_code(ResponseError::UnknownTopicOrPartition.code()),
+            }
+        });
+        let partitions = partitions.collect();
+        topics.push(OffsetDeleteResponseTopic::default().with_name(topic.name).with_partitions(partitions));
+    }
+    // Whatever its members read, they would commit it again or be led astray. Kafka looks into their subscriptions, and lets
+    // go of the topics that are not among them; here the group has to be empty.
+    let allowed = |group: Option<&Group>| group.map_or(Ok(()), |_| Err(ResponseError::GroupSubscribedToTopic));
+    let change = Change { group, kind: ChangeKind::Remove(wanted) };
+    let removed = match shared.groups.queue_change(change, store, allowed) {
+        Ok(queued) => write(shared, queued).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = removed {
+        for partition in topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+            if partition.error_code == 0 {
+                partition.error_code = error.code();
+            }
+        }
+    }
+    OffsetDeleteResponse::default().with_topics(topics)
 }

@@ -93,7 +93,7 @@ async fn create(shared: &Arc<Shared>, topic: CreatableTopic, validate_only: bool
     };
     shared.writing(make).await?.map_err(|error| match error {
         CreateError::Exists => Refusal::new(ResponseError::TopicAlreadyExists, error),
-        CreateError::TooManyPartitions { .. } => Refusal::new(ResponseError::PolicyViolation, error),
+        CreateError::TooManyPartitions(_) => Refusal::new(ResponseError::PolicyViolation, error),
         CreateError::Storage(error) => {
             tracing::error!(topic = %topic.name.as_str(), %error, "cannot create a topic");
             Refusal::new(ResponseError::KafkaStorageError, error)

@@ -93,7 +93,7 @@ async fn auto_create(shared: &Arc<Shared>, name: TopicName) -> Result<Arc<Topic>
         match shared.storage.create_topic(&name, shared.config.default_partitions, config) {
             Ok(topic) => Ok(topic),
             Err(CreateError::Exists) => shared.storage.topic(&name).ok_or(ResponseError::UnknownTopicOrPartition),
-            Err(CreateError::TooManyPartitions { .. }) => Err(ResponseError::PolicyViolation),
+            Err(CreateError::TooManyPartitions(_)) => Err(ResponseError::PolicyViolation),
             Err(error @ CreateError::Storage(_)) => {
                 tracing::error!(topic = %name, %error, "cannot create a topic");
                 Err(ResponseError::KafkaStorageError)

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use kafka_protocol::messages::produce_response::{
+    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
+};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
-use tidegate_model::Compression;
-use tidegate_wire::{BatchError, DecompressError, ProduceBatchError, check_produced};
+use kafka_protocol::protocol::StrBytes;
+use tidegate_model::{Compression, NO_TIMESTAMP, TimestampType};
+use tidegate_wire::{BatchError, DecompressError, ProduceBatchError, ProducedBatch, check_produced};
 
 use super::{Facts, Refusal, Reply, find_topic, refusals, reply};
 use crate::clock;
@@ -17,11 +20,14 @@ use crate::shared::Shared;
 use crate::storage::Topic;
 use crate::storage::log::{AppendError, Appended, Log, NotOpen};
 use crate::storage::producers::SequenceError;
+use crate::storage::topic_config::TopicConfig;
 
 /// The first version in which zstd is allowed (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 7;
 /// The first version whose answer carries a message.
 const FIRST_WITH_MESSAGE: i16 = 8;
+/// Records of one batch that are named in an answer.
+const MOST_RECORD_ERRORS: usize = 100;
 /// The first version that names topics by id (KIP-516).
 const FIRST_WITH_TOPIC_IDS: i16 = 13;
 
@@ -31,6 +37,18 @@ struct Part {
     at: (usize, usize),
     target: Result<(Arc<Topic>, Arc<Log>), Refusal>,
     records: Option<Bytes>,
+}
+
+/// Why a partition's records were not appended, and which of them are to blame, with words for each.
+struct Refused {
+    refusal: Refusal,
+    records: Vec<(i32, String)>,
+}
+
+impl<E: Into<Refusal>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        Self { refusal: error.into(), records: Vec::new() }
+    }
 }
 
 pub(super) async fn produce(shared: &Arc<Shared>, request: ProduceRequest, facts: Facts) -> Reply {
@@ -96,37 +114,82 @@ fn target(
     Ok((Arc::clone(topic), Arc::clone(log)))
 }
 
-async fn append(shared: &Arc<Shared>, part: Part, facts: Facts) -> Result<Appended, Refusal> {
+async fn append(shared: &Arc<Shared>, part: Part, facts: Facts) -> Result<Appended, Refused> {
     let (topic, log) = part.target?;
     let records = part.records.unwrap_or_default();
-    let most = topic.config.max_message_bytes;
+    let config = topic.config.get();
+    let most = config.max_message_bytes;
     if records.len() > most {
         let text = format!(
             "the record batch takes {} bytes; max.message.bytes of topic {} is {most}",
             records.len(),
             topic.name
         );
-        return Err(Refusal::new(ResponseError::MessageTooLarge, text));
+        return Err(Refusal::new(ResponseError::MessageTooLarge, text).into());
     }
-    shared.writing(move |shared| check_and_append(shared, &log, records, facts)).await?
+    shared.writing(move |shared| check_and_append(shared, &log, &config, records, facts)).await?
 }
 
-fn check_and_append(shared: &Shared, log: &Log, records: Bytes, facts: Facts) -> Result<Appended, Refusal> {
+fn check_and_append(
+    shared: &Shared,
+    log: &Log,
+    config: &TopicConfig,
+    records: Bytes,
+    facts: Facts,
+) -> Result<Appended, Refused> {
     let batch = check_produced(records, &shared.batch_limits()).map_err(|error| refuse_batch(&error))?;
     let header = batch.raw.header();
     if header.attributes.is_transactional() {
-        return Err(refusals::transactions("Produce"));
+        return Err(refusals::transactions("Produce").into());
     }
     if facts.version < FIRST_WITH_ZSTD && header.attributes.compression() == Ok(Compression::Zstd) {
         let text = format!("zstd is allowed from version {FIRST_WITH_ZSTD} of Produce on");
-        return Err(Refusal::new(ResponseError::UnsupportedCompressionType, text));
+        return Err(Refusal::new(ResponseError::UnsupportedCompressionType, text).into());
     }
-    log.append(&batch, clock::now_ms()).map_err(|error| {
+    let now_ms = clock::now_ms();
+    check_timestamps(&batch, config, now_ms)?;
+    log.append(&batch, now_ms).map_err(|error| {
         if let AppendError::Io(error) = &error {
             tracing::error!(topic_partition = %log.topic_partition(), %error, "cannot append");
         }
-        refuse_append(&error)
+        refuse_append(&error).into()
     })
+}
+
+/// Under CreateTime a record's time must be near the broker's (KIP-937); one without a time passes. Each record that is not
+/// is named, as far as an answer has room (KIP-467).
+fn check_timestamps(batch: &ProducedBatch, config: &TopicConfig, now_ms: i64) -> Result<(), Refused> {
+    let least = now_ms.saturating_sub(config.timestamp_before_max_ms);
+    let most = now_ms.saturating_add(config.timestamp_after_max_ms);
+    let fits = |time: i64| time == NO_TIMESTAMP || (least..=most).contains(&time);
+    let extremes = [batch.timestamps.max.map(|max| max.timestamp_ms), batch.timestamps.min_timestamp_ms];
+    // When the smallest is -1, a smaller time than allowed can hide behind it.
+    let unsure = batch.timestamps.min_timestamp_ms == Some(NO_TIMESTAMP) && least > 0;
+    if config.timestamp_type == TimestampType::LogAppendTime || (!unsure && extremes.into_iter().flatten().all(fits)) {
+        return Ok(());
+    }
+    let mut records = Vec::new();
+    let (mut first, mut count) = (None, 0_usize);
+    for record in batch.records.records() {
+        // All of them were read before.
+        let Ok(record) = record else { break };
+        if fits(record.timestamp_ms) {
+            continue;
+        }
+        let words = format!("the timestamp {} is not between {least} and {most}", record.timestamp_ms);
+        count += 1;
+        if records.len() < MOST_RECORD_ERRORS {
+            records.push((i32::try_from(record.offset).unwrap_or(i32::MAX), words.clone()));
+        }
+        first.get_or_insert(words);
+    }
+    let Some(first) = first else { return Ok(()) };
+    let text = format!(
+        "{count} of {} records have a timestamp too far from the broker's clock: {first}; correct the producer's clock or \
+         unit (milliseconds), or change message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic",
+        batch.timestamps.records
+    );
+    Err(Refused { refusal: Refusal::new(ResponseError::InvalidTimestamp, text), records })
 }
 
 fn refuse_batch(error: &ProduceBatchError) -> Refusal {
@@ -158,20 +221,26 @@ fn refuse_append(error: &AppendError) -> Refusal {
     Refusal::new(code, error)
 }
 
-fn fill(response: &mut PartitionProduceResponse, appended: Result<Appended, Refusal>, facts: Facts) {
+fn fill(response: &mut PartitionProduceResponse, appended: Result<Appended, Refused>, facts: Facts) {
     match appended {
         Ok(appended) => {
             response.base_offset = appended.base_offset;
             response.log_append_time_ms = appended.log_append_time_ms.unwrap_or(-1);
             response.log_start_offset = appended.log_start_offset;
         }
-        Err(refusal) => {
+        Err(Refused { refusal, records }) => {
             response.error_code = refusal.error.code();
             response.base_offset = -1;
             response.log_append_time_ms = -1;
             response.log_start_offset = -1;
             if facts.version >= FIRST_WITH_MESSAGE {
                 response.error_message = refusal.text();
+                let records = records.into_iter().map(|(index, words)| {
+                    BatchIndexAndErrorMessage::default()
+                        .with_batch_index(index)
+                        .with_batch_index_error_message(Some(StrBytes::from_string(words)))
+                });
+                response.record_errors = records.collect();
             }
         }
     }

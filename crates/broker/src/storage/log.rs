@@ -3,6 +3,7 @@
 //! Locks, in the order in which they are taken: `maintenance` (one at a time: checkpoint, retention, deletion), `writer`
 //! (one append at a time), `published` (held for the time of a copy). Readers take only the last.
 
+use std::cell::Cell;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,13 +15,13 @@ use tidegate_wire::{ProducedBatch, rewrite_for_append, with_max_timestamp};
 use tokio::sync::watch;
 
 use super::checkpoint::Checkpoint;
-use super::index::{self, IndexEntry};
+use super::index::{self, Index, IndexEntry};
 use super::producers::{Novelty, Producers, SequenceError};
 use super::recovery::{self, RecoverySettings};
 use super::retention;
 use super::segment::{Extent, FilePool, Segment, SegmentFiles, Stretch};
 use super::text;
-use super::topic_config::TopicConfig;
+use super::topic_config::{LiveConfig, TopicConfig};
 use super::view::{Progress, View};
 use crate::config::FsyncPolicy;
 use crate::error::OpenError;
@@ -35,7 +36,7 @@ pub(crate) struct Log {
     folder: Arc<Path>,
     pool: Arc<FilePool>,
     fsync: FsyncPolicy,
-    config: Arc<TopicConfig>,
+    config: Arc<LiveConfig>,
     published: RwLock<View>,
     progress: watch::Sender<Progress>,
     writer: Mutex<Writer>,
@@ -52,6 +53,8 @@ struct Writer {
     synced: i64,
     /// Something was appended since the log was opened.
     appended: bool,
+    /// The base offset of a segment that was active, and the largest timestamp of its first batch.
+    first_of_active: Cell<Option<(i64, i64)>>,
     /// Bytes behind the active extent could not be cut off yet.
     dirty_tail: bool,
     state: WriterState,
@@ -122,7 +125,7 @@ impl Log {
         topic_partition: TopicPartition,
         folder: &Path,
         pool: Arc<FilePool>,
-        config: Arc<TopicConfig>,
+        config: Arc<LiveConfig>,
         settings: RecoverySettings,
     ) -> Result<Self, OpenError> {
         let folder: Arc<Path> = folder.into();
@@ -142,6 +145,7 @@ impl Log {
                 producers: recovered.producers,
                 synced: recovered.synced,
                 appended: false,
+                first_of_active: Cell::default(),
                 dirty_tail: false,
                 state: WriterState::Open,
             }),
@@ -181,7 +185,8 @@ impl Log {
         let mut writer = self.writer.lock();
         writer.check_open()?;
         let received = batch.raw.header();
-        let by_append_time = self.config.timestamp_type == TimestampType::LogAppendTime;
+        let config = self.config.get();
+        let by_append_time = config.timestamp_type == TimestampType::LogAppendTime;
         if let Novelty::Duplicate(first) = writer.producers.check(received)? {
             return Ok(Appended {
                 base_offset: first.base_offset,
@@ -201,7 +206,7 @@ impl Log {
         let header =
             BatchHeader { base_offset, max_timestamp: log_append_time_ms.unwrap_or(true_max), ..*raw.header() };
 
-        writer.make_room(self, bytes.len())?;
+        writer.make_room(self, &config, bytes.len(), header.max_timestamp)?;
         let files = writer.write(self, &bytes, &header)?;
         if self.fsync == FsyncPolicy::Always {
             writer.sync_active(self, &files)?;
@@ -358,8 +363,9 @@ impl Log {
             if writer.state != WriterState::Open {
                 return Ok(0);
             }
-            let ages = self.ages(&writer.view);
-            let count = retention::expired(&ages, &self.config, now_ms);
+            let config = self.config.get();
+            let ages = self.ages(&writer.view, &config);
+            let count = retention::expired(&ages, &config, now_ms);
             if count == 0 {
                 return Ok(0);
             }
@@ -379,7 +385,7 @@ impl Log {
     }
 
     /// What the retention judges each segment by.
-    fn ages(&self, view: &View) -> Vec<retention::Age> {
+    fn ages(&self, view: &View, config: &TopicConfig) -> Vec<retention::Age> {
         let modified = |segment: &Segment| {
             let modified = self.pool.open(segment).and_then(|files| files.log.metadata()).and_then(|m| m.modified());
             // A segment whose age nobody knows is kept.
@@ -388,7 +394,7 @@ impl Log {
         view.stretches()
             .map(|Stretch { segment, extent }| retention::Age {
                 bytes: extent.bytes,
-                newest_ms: if extent.bytes == 0 || extent.max_timestamp >= 0 || self.config.retention_ms.is_none() {
+                newest_ms: if extent.bytes == 0 || extent.max_timestamp >= 0 || config.retention_ms.is_none() {
                     extent.max_timestamp
                 } else {
                     modified(segment)
@@ -455,11 +461,35 @@ impl Writer {
         }
     }
 
-    /// Begins a new segment if a batch of `bytes` does not fit into the active one. An empty segment takes any batch.
-    fn make_room(&mut self, log: &Log, bytes: usize) -> io::Result<()> {
+    /// Begins a new segment if a batch of `bytes` does not fit into the active one, or is too much younger than its first.
+    /// An empty segment takes any batch.
+    fn make_room(&mut self, log: &Log, config: &TopicConfig, bytes: usize, max_timestamp: i64) -> io::Result<()> {
         let Extent { bytes: used, entries, .. } = self.view.active.extent;
-        let full = used.saturating_add(bytes as u64) > log.config.segment_bytes || entries >= index::MAX_ENTRIES;
-        if used > 0 && full { self.roll(log) } else { Ok(()) }
+        if used == 0 {
+            return Ok(());
+        }
+        let full = used.saturating_add(bytes as u64) > config.segment_bytes || entries >= index::MAX_ENTRIES;
+        // As in Kafka by the records' own times (`LogSegment.timeWaitedForRoll`): else a topic that is fed slowly would
+        // keep its old records for ever, in a segment whose newest is always young. Records without a time roll nothing.
+        let late = || -> io::Result<bool> {
+            let first = self.first_timestamp(log)?;
+            Ok(first >= 0 && max_timestamp.saturating_sub(first) > config.segment_ms)
+        };
+        if full || late()? { self.roll(log) } else { Ok(()) }
+    }
+
+    /// The largest timestamp of the active segment's first batch, which must be there.
+    fn first_timestamp(&self, log: &Log) -> io::Result<i64> {
+        let Stretch { segment, extent } = &self.view.active;
+        if let Some((base_offset, timestamp)) = self.first_of_active.get()
+            && base_offset == segment.base_offset()
+        {
+            return Ok(timestamp);
+        }
+        let files = log.pool.open(segment)?;
+        let timestamp = Index::new(&files.index, extent.entries).get(0)?.max_timestamp;
+        self.first_of_active.set(Some((segment.base_offset(), timestamp)));
+        Ok(timestamp)
     }
 
     /// Seals the active segment and begins a new one at the next offset. On an error the active one stays.

@@ -12,7 +12,7 @@ use super::log::{AppendError, Appended, Log};
 use super::read::find_span;
 use super::recovery::RecoverySettings;
 use super::segment::{FilePool, LOG, file_name, offset_of};
-use super::topic_config::TopicConfig;
+use super::topic_config::{LiveConfig, TopicConfig};
 use crate::config::FsyncPolicy;
 use crate::error::OpenError;
 
@@ -35,7 +35,7 @@ impl Folder {
         let config = TopicConfig::parse([("segment.bytes", Some(self.segment_bytes))], usize::MAX).unwrap();
         let topic_partition = TopicPartition::new(TopicName::new("t").unwrap(), 0);
         let settings = RecoverySettings { fsync: self.fsync, producers: 100, now_ms: 0 };
-        Log::open(topic_partition, self.path(), Arc::new(FilePool::new(4)), Arc::new(config), settings)
+        Log::open(topic_partition, self.path(), Arc::new(FilePool::new(4)), Arc::new(LiveConfig::new(config)), settings)
     }
 
     pub(crate) fn segments(&self) -> Vec<i64> {

@@ -4,7 +4,9 @@
 //! relies on a promise that is not kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tidegate_model::TimestampType;
 
 /// One configuration key.
@@ -17,13 +19,15 @@ pub(crate) struct KeySpec {
     pub(crate) documentation: &'static str,
 }
 
-const STRING: i8 = 2;
-const INT: i8 = 3;
-const LONG: i8 = 5;
-const LIST: i8 = 7;
+// The types' numbers in DescribeConfigs.
+pub(crate) const BOOLEAN: i8 = 1;
+pub(crate) const STRING: i8 = 2;
+pub(crate) const INT: i8 = 3;
+pub(crate) const LONG: i8 = 5;
+pub(crate) const LIST: i8 = 7;
 
 /// All keys, by name.
-pub(crate) const KEYS: [KeySpec; 7] = [
+pub(crate) const KEYS: [KeySpec; 11] = [
     KeySpec {
         name: "cleanup.policy",
         default: "delete",
@@ -43,10 +47,28 @@ pub(crate) const KEYS: [KeySpec; 7] = [
         documentation: "The largest record batch that is accepted, in bytes, as compressed.",
     },
     KeySpec {
+        name: "message.timestamp.after.max.ms",
+        default: "3600000",
+        config_type: LONG,
+        documentation: "How far in the future a record's timestamp may lie, in milliseconds. Only under CreateTime.",
+    },
+    KeySpec {
+        name: "message.timestamp.before.max.ms",
+        default: "9223372036854775807",
+        config_type: LONG,
+        documentation: "How far in the past a record's timestamp may lie, in milliseconds. Only under CreateTime.",
+    },
+    KeySpec {
         name: "message.timestamp.type",
         default: "CreateTime",
         config_type: STRING,
         documentation: "Whether a record carries its producer's time (CreateTime) or the broker's (LogAppendTime).",
+    },
+    KeySpec {
+        name: "min.insync.replicas",
+        default: "1",
+        config_type: INT,
+        documentation: "Only 1: there is one broker.",
     },
     KeySpec {
         name: "retention.bytes",
@@ -66,6 +88,12 @@ pub(crate) const KEYS: [KeySpec; 7] = [
         config_type: INT,
         documentation: "The size at which a new segment file is begun. Records are deleted by whole segments.",
     },
+    KeySpec {
+        name: "segment.ms",
+        default: "604800000",
+        config_type: LONG,
+        documentation: "A new segment file is begun for a record that is this much younger than the first batch of the last.",
+    },
 ];
 
 /// A smaller segment would be little more than its own bookkeeping.
@@ -81,6 +109,10 @@ pub(crate) struct TopicConfig {
     /// `None`: no limit.
     pub(crate) retention_ms: Option<i64>,
     pub(crate) segment_bytes: u64,
+    pub(crate) segment_ms: i64,
+    /// How far from the broker's clock a record's timestamp may lie under CreateTime (KIP-937), in milliseconds.
+    pub(crate) timestamp_before_max_ms: i64,
+    pub(crate) timestamp_after_max_ms: i64,
     /// The keys that were set for this topic, as they were given.
     set: BTreeMap<&'static str, String>,
 }
@@ -116,12 +148,13 @@ impl TopicConfig {
         let given = Given(&set);
         let most_message_bytes = i64::try_from(most_message_bytes).unwrap_or(i64::MAX).min(i64::from(i32::MAX));
         let no_limit = |value: i64| (value >= 0).then_some(value);
-        given.only("cleanup.policy", "delete", "this broker does not compact logs; only `delete` is supported")?;
+        given.only("cleanup.policy", "delete", "this broker does not compact logs; use Apache Kafka, or `delete`")?;
         given.only(
             "compression.type",
             "producer",
             "this broker keeps batches as produced; only `producer` is supported",
         )?;
+        given.only("min.insync.replicas", "1", "there is one broker; use Apache Kafka for replicas")?;
         Ok(Self {
             max_message_bytes: usize::try_from(given.number("max.message.bytes", 0, most_message_bytes)?).unwrap_or(0),
             timestamp_type: match given.value("message.timestamp.type") {
@@ -131,6 +164,9 @@ impl TopicConfig {
             },
             retention_bytes: no_limit(given.number("retention.bytes", -1, i64::MAX)?).map(i64::cast_unsigned),
             retention_ms: no_limit(given.number("retention.ms", -1, i64::MAX)?),
+            segment_ms: given.number("segment.ms", 1, i64::MAX)?,
+            timestamp_before_max_ms: given.number("message.timestamp.before.max.ms", 0, i64::MAX)?,
+            timestamp_after_max_ms: given.number("message.timestamp.after.max.ms", 0, i64::MAX)?,
             segment_bytes: given.number("segment.bytes", LEAST_SEGMENT_BYTES, i64::from(i32::MAX))?.cast_unsigned(),
             set,
         })
@@ -144,6 +180,36 @@ impl TopicConfig {
     /// The keys that were set, with their values.
     pub(crate) fn set(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.set.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+}
+
+impl KeySpec {
+    /// The key of this name.
+    pub(crate) fn of(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|spec| spec.name == name)
+    }
+
+    /// Whether its value is a list, to which one can append (KIP-339).
+    pub(crate) fn is_list(&self) -> bool {
+        self.config_type == LIST
+    }
+}
+
+/// A topic's configuration as it is now. What is being done goes on with the one it began with.
+#[derive(Debug)]
+pub(crate) struct LiveConfig(RwLock<Arc<TopicConfig>>);
+
+impl LiveConfig {
+    pub(crate) fn new(config: TopicConfig) -> Self {
+        Self(RwLock::new(Arc::new(config)))
+    }
+
+    pub(crate) fn get(&self) -> Arc<TopicConfig> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub(crate) fn set(&self, config: TopicConfig) {
+        *self.0.write() = Arc::new(config);
     }
 }
 
@@ -207,11 +273,12 @@ mod tests {
 
     #[test]
     fn what_the_broker_does_not_do_is_refused_by_name() {
-        let unknown = parse(&[("min.insync.replicas", "2")]).unwrap_err().to_string();
-        assert!(unknown.contains("min.insync.replicas") && unknown.contains("retention.ms"), "{unknown}");
+        let unknown = parse(&[("unclean.leader.election.enable", "true")]).unwrap_err().to_string();
+        assert!(unknown.contains("unclean.leader") && unknown.contains("retention.ms"), "{unknown}");
         let compact = parse(&[("cleanup.policy", "compact,delete")]).unwrap_err().to_string();
         assert!(compact.contains("does not compact"), "{compact}");
         assert!(parse(&[("compression.type", "zstd")]).is_err());
+        assert!(parse(&[("min.insync.replicas", "2")]).is_err());
         for (key, value) in [
             ("retention.ms", "7d"),
             ("retention.ms", "-2"),

@@ -186,3 +186,37 @@ async fn without_acknowledgement_there_is_no_answer_and_a_failure_closes_the_con
     client.send(&produce_request("none", 0, batch(&[1]), 0), 9).await.unwrap();
     assert_eq!(client.stream().read(&mut [0]).await.unwrap(), 0, "closed");
 }
+
+#[tokio::test]
+async fn a_time_too_far_from_the_brokers_clock_is_refused_and_each_such_record_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = start(dir.path()).await;
+    let mut client = Client::connect(broker.addr()).await;
+    client.create_topic("t", 1, &[]).await;
+    client.create_topic("near", 1, &[("message.timestamp.before.max.ms", "60000")]).await;
+    client.create_topic("broker", 1, &[("message.timestamp.type", "LogAppendTime")]).await;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let now = i64::try_from(now).unwrap();
+    let invalid = ResponseError::InvalidTimestamp.code();
+    let far = now + 2 * 3_600_000;
+    for times in [&[i64::MAX][..], &[now, far, -1, far + 1]] {
+        let refused = client.produce("t", 0, batch(times)).await;
+        assert_eq!(refused.error_code, invalid);
+        let named: Vec<_> = refused.record_errors.iter().map(|record| record.batch_index).collect();
+        assert_eq!(named, if times.len() == 1 { vec![0] } else { vec![1, 3] });
+        let message = refused.error_message.unwrap();
+        assert!(message.contains("message.timestamp.after.max.ms"), "{message}");
+    }
+    let many = client.produce("t", 0, batch(&[far; 1_000])).await;
+    assert_eq!((many.error_code, many.record_errors.len()), (invalid, 100), "an answer must not outgrow its request");
+    // Microseconds, the usual mistake.
+    assert_eq!(client.produce("t", 0, batch(&[now * 1_000])).await.error_code, invalid);
+    for times in [&[now + 3_000_000][..], &[-1], &[0, 1]] {
+        assert_eq!(client.produce("t", 0, batch(times)).await.error_code, 0, "{times:?}");
+    }
+    // An old record behind one without a time.
+    let refused = client.produce("near", 0, batch(&[-1, now - 120_000])).await;
+    assert_eq!((refused.error_code, refused.record_errors[0].batch_index), (invalid, 1));
+    assert_eq!(client.produce("near", 0, batch(&[-1, now - 10_000])).await.error_code, 0);
+    assert_eq!(client.produce("broker", 0, batch(&[i64::MAX])).await.error_code, 0, "its time is not used");
+}

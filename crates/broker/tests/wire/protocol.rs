@@ -126,7 +126,7 @@ async fn every_advertised_version_of_every_api_is_answered_in_that_version() {
                         .with_include_documentation(version >= 3);
                     let response = client.call(&request, version).await;
                     assert_eq!(response.results[0].error_code, 0);
-                    assert_eq!(response.results[0].configs.len(), 7);
+                    assert_eq!(response.results[0].configs.len(), 11);
                 }
                 ApiKey::DescribeCluster => {
                     let response = client.call(&DescribeClusterRequest::default(), version).await;
@@ -155,6 +155,18 @@ async fn every_advertised_version_of_every_api_is_answered_in_that_version() {
                 | ApiKey::DescribeGroups
                 | ApiKey::ListGroups
                 | ApiKey::DeleteGroups) => crate::groups::check_version(broker.addr(), group, version).await,
+                admin @ (ApiKey::AlterConfigs
+                | ApiKey::IncrementalAlterConfigs
+                | ApiKey::CreatePartitions
+                | ApiKey::DescribeLogDirs
+                | ApiKey::OffsetDelete
+                | ApiKey::DescribeAcls
+                | ApiKey::CreateAcls
+                | ApiKey::DeleteAcls
+                | ApiKey::AddPartitionsToTxn
+                | ApiKey::AddOffsetsToTxn
+                | ApiKey::EndTxn
+                | ApiKey::TxnOffsetCommit) => crate::admin::check_version(broker.addr(), admin, version).await,
                 other => panic!("{other:?} is advertised and not tested"),
             }
         }

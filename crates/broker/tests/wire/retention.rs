@@ -165,3 +165,20 @@ async fn reading_goes_on_while_the_oldest_records_are_deleted_under_it() {
     let (read, lost) = reading.await.unwrap();
     assert_eq!(read + lost, 400, "every record was read, or its loss was told");
 }
+
+#[tokio::test]
+async fn a_slowly_fed_topic_begins_new_segments_by_time_so_that_the_old_ones_can_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = start_with_retention(dir.path()).await;
+    let mut client = Client::connect(broker.addr()).await;
+    client.create_topic("t", 1, &[("segment.ms", "60000"), ("retention.ms", "3600000")]).await;
+    let now = now_ms();
+    let hours = |hours: i64| now - hours * 3_600_000;
+    client.produce("t", 0, batch(&[hours(3), hours(3) + 10_000])).await;
+    client.produce("t", 0, batch(&[hours(3) + 30_000])).await;
+    client.produce("t", 0, batch(&[hours(2)])).await;
+    client.produce("t", 0, batch(&[now])).await;
+    client.produce("t", 0, batch(&[now + 1])).await;
+    until_start_is(&mut client, "t", 4).await;
+    assert_eq!(client.read_all("t", 0, 4).await.len(), 2);
+}

@@ -76,9 +76,9 @@ pub(super) async fn serve(state: &State, node: i32, mut client: TcpStream) -> Re
         let Some(frame) = frame? else { return Ok(()) };
         let mut request = Incoming::parse(frame)?;
         state.count(&request);
-        if let Some(answer) = spoken(state, &request)? {
-            client.write_all(&answer).await?;
-            continue;
+        if request.api != ApiKey::ApiVersions && !is_spoken(state, &request) {
+            // As Kafka does: there is no answer that a client of an unknown version could read.
+            return Err(End::Closed);
         }
         request.open()?;
         let partitions = request.partitions(&state.names.lock());
@@ -144,14 +144,13 @@ async fn read_frame(stream: &mut TcpStream) -> io::Result<Option<Bytes>> {
     Ok(Some(frame.freeze()))
 }
 
-/// The answer to ApiVersions, and to requests in versions that are not spoken.
-fn spoken(state: &State, request: &Incoming) -> Result<Option<Bytes>, End> {
+fn is_spoken(state: &State, request: &Incoming) -> bool {
     let known = state.spoken.iter().find(|versions| versions.api == request.api);
-    let known = known.is_some_and(|versions| (versions.min..=versions.max).contains(&request.version));
-    if request.api != ApiKey::ApiVersions {
-        // As Kafka does: there is no answer that a client of an unknown version could read.
-        return if known { Ok(None) } else { Err(End::Closed) };
-    }
+    known.is_some_and(|versions| (versions.min..=versions.max).contains(&request.version))
+}
+
+/// The answer to ApiVersions, which is never the broker's behind.
+fn api_versions(state: &State, request: &Incoming) -> Result<Bytes, End> {
     let list = |versions: &[Versions]| {
         let one = |v: &Versions| {
             ApiVersion::default().with_api_key(v.api as i16).with_min_version(v.min).with_max_version(v.max)
@@ -160,12 +159,12 @@ fn spoken(state: &State, request: &Incoming) -> Result<Option<Bytes>, End> {
     };
     let refused = ResponseError::UnsupportedVersion.code();
     let (version, response) = match state.flavour.unknown_api_versions {
-        _ if known => (request.version, list(&state.spoken)),
+        _ if is_spoken(state, request) => (request.version, list(&state.spoken)),
         UnknownApiVersions::Error35 => (0, list(&state.spoken).with_error_code(refused)),
         UnknownApiVersions::Error35Bare => (0, list(&[]).with_error_code(refused)),
         UnknownApiVersions::Close => return Err(End::Closed),
     };
-    Ok(Some(answer_frame(request.correlation_id(), version, &response)?))
+    Ok(answer_frame(request.correlation_id(), version, &response)?)
 }
 
 /// What goes back to the client.
@@ -271,6 +270,9 @@ impl Exchange<'_> {
             } else {
                 state.script.lock().take_back(due);
             }
+        }
+        if self.request.api == ApiKey::ApiVersions {
+            return api_versions(state, &self.request).map(Some);
         }
         let only_refused = !refused.is_empty() && self.request.is_used_up();
         let answer = if only_refused { None } else { self.pass_on(behind).await? };

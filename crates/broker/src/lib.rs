@@ -22,6 +22,7 @@ mod clock;
 mod config;
 mod error;
 mod groups;
+mod memory;
 mod request;
 mod server;
 mod shared;

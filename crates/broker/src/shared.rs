@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_wire::BatchLimits;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::buffers::BufferPool;
 use crate::config::BrokerConfig;
 use crate::groups::Groups;
+use crate::memory::{RequestMemory, ResponseMemory};
 use crate::storage::Storage;
 
 /// The id of the only broker.
@@ -22,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) storage: Storage,
     pub(crate) groups: Groups,
     pub(crate) request_memory: RequestMemory,
-    pub(crate) response_memory: Budget,
+    pub(crate) response_memory: ResponseMemory,
     pub(crate) buffers: Arc<BufferPool>,
     read_threads: Arc<Semaphore>,
     write_threads: Arc<Semaphore>,
@@ -44,7 +45,7 @@ impl Shared {
             storage,
             groups: Groups::new(&config),
             request_memory: RequestMemory::new(config.limits.request_memory_bytes),
-            response_memory: Budget::new(config.limits.response_memory_bytes),
+            response_memory: ResponseMemory::new(config.limits.response_memory_bytes),
             buffers: Arc::default(),
             read_threads: threads(),
             write_threads: threads(),
@@ -96,74 +97,5 @@ impl Shared {
     /// The host and port that a client is told, which reached the broker at `local`.
     pub(crate) fn advertised(&self, local: SocketAddr) -> (String, u16) {
         self.config.advertised.clone().unwrap_or_else(|| (local.ip().to_string(), local.port()))
-    }
-}
-
-/// The memory for requests. Those that carry records have a part of their own, which no number of waiting fetches can use
-/// up.
-#[derive(Debug)]
-pub(crate) struct RequestMemory {
-    produce: Budget,
-    other: Budget,
-}
-
-impl RequestMemory {
-    pub(crate) fn new(bytes: usize) -> Self {
-        let other = bytes / 4;
-        Self { produce: Budget::new(bytes - other), other: Budget::new(other) }
-    }
-
-    /// The part that a request of this kind takes from.
-    pub(crate) fn of(&self, is_produce: bool) -> &Budget {
-        if is_produce { &self.produce } else { &self.other }
-    }
-}
-
-/// A number of bytes that requests share. Whoever does not fit waits, in order.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    units: Arc<Semaphore>,
-    all: u32,
-}
-
-/// A permit is for this many bytes.
-const UNIT_BYTES: usize = 1024;
-
-impl Budget {
-    pub(crate) fn new(bytes: usize) -> Self {
-        let all = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).max(1);
-        let permits = usize::try_from(all).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Self { units: Arc::new(Semaphore::new(permits)), all }
-    }
-
-    /// Waits for `bytes`. More than there is in all is granted when nobody else holds any.
-    pub(crate) async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, NotCarriedOut> {
-        Arc::clone(&self.units).acquire_many_owned(self.units_of(bytes)).await.map_err(|_| NotCarriedOut)
-    }
-
-    /// Takes `bytes` if they are there now.
-    pub(crate) fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.units).try_acquire_many_owned(self.units_of(bytes)).ok()
-    }
-
-    fn units_of(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.all)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn more_than_the_whole_budget_passes_alone() {
-        let budget = Budget::new(10 * UNIT_BYTES);
-        let small = budget.try_take(1).unwrap();
-        assert!(budget.try_take(usize::MAX).is_none());
-        drop(small);
-        let all = budget.take(usize::MAX).await.unwrap();
-        assert!(budget.try_take(1).is_none());
-        drop(all);
-        assert!(budget.try_take(10 * UNIT_BYTES).is_some());
     }
 }

@@ -4,6 +4,8 @@
 #![allow(unsafe_code)]
 
 mod common;
+#[path = "hostile/pressure.rs"]
+mod pressure;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,9 +6,9 @@ use std::io::IoSlice;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::ResponseHeader;
 use kafka_protocol::protocol::{Encodable, HeaderVersion};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Facts;
+use crate::memory::Lease;
 
 /// Pieces that are written with one system call.
 const SLICES: usize = 64;
@@ -18,7 +18,7 @@ const SLICES: usize = 64;
 pub(crate) struct Answer {
     pieces: VecDeque<Bytes>,
     /// What the bytes hold of the memory for answers, until they are written.
-    lease: Option<OwnedSemaphorePermit>,
+    lease: Option<Lease>,
 }
 
 /// An answer could not be put into bytes: a bug of ours, not the client's.
@@ -31,7 +31,7 @@ pub(crate) struct EncodeError {
 
 impl Answer {
     /// An answer of these pieces, to which the size prefix is added. `None` when they are more than a frame can hold.
-    pub(super) fn framed(pieces: Vec<Bytes>, lease: Option<OwnedSemaphorePermit>) -> Option<Self> {
+    pub(super) fn framed(pieces: Vec<Bytes>, lease: Option<Lease>) -> Option<Self> {
         let size: usize = pieces.iter().map(Bytes::len).sum();
         let prefix = i32::try_from(size).ok()?.to_be_bytes();
         let mut all = VecDeque::with_capacity(pieces.len() + 1);

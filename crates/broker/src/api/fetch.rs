@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::fetch_response::{FIRST_WITH_TOPIC_IDS, FetchAnswer, PartitionAnswer, TopicAnswer};
 use super::{Answer, Facts, Peer, Reply, check_leader_epoch, find_topic};
+use crate::memory::Lease;
 use crate::shared::{NotCarriedOut, Shared};
 use crate::storage::log::Log;
 use crate::storage::read::{Span, find_span};
@@ -95,8 +96,6 @@ fn finish(answer: FetchAnswer, facts: Facts, lease: Option<Lease>) -> Reply {
     }
 }
 
-type Lease = tokio::sync::OwnedSemaphorePermit;
-
 impl Asked {
     fn new(shared: &Shared, request: &FetchRequest) -> Self {
         let limits = &shared.config.limits;
@@ -109,6 +108,14 @@ impl Asked {
             most_bytes,
             deadline: Instant::now() + wait.min(limits.max_fetch_wait),
         }
+    }
+}
+
+impl Asked {
+    /// The same with at most `bytes`. What they keep from coming is not waited for: the partition then has more.
+    fn within(self, bytes: usize) -> Self {
+        let most_bytes = self.most_bytes.min(bytes);
+        Self { most_bytes, least_bytes: self.least_bytes.min(most_bytes), ..self }
     }
 }
 
@@ -194,7 +201,7 @@ async fn read(
             Step::NoMemory(found) => found,
         };
         let lease = tokio::select! {
-            lease = shared.response_memory.take(bytes_of(&found)) => lease?,
+            lease = shared.response_memory.fetched.take(bytes_of(&found)) => lease?,
             () = gone(stream) => return Err(FetchEnd::PeerGone),
         };
         let wanted = Arc::clone(&parts);
@@ -218,6 +225,7 @@ enum Step {
 }
 
 fn find_and_read(shared: &Shared, parts: &[Part], asked: Asked, may_wait: bool, last: bool) -> Step {
+    let asked = asked.within(shared.response_memory.fetched.share());
     let found = find(parts, asked);
     let bytes = bytes_of(&found);
     if may_wait && bytes < asked.least_bytes && !found.iter().any(Found::is_final) {
@@ -226,7 +234,7 @@ fn find_and_read(shared: &Shared, parts: &[Part], asked: Asked, may_wait: bool, 
     if bytes == 0 {
         return Step::Done(found, None);
     }
-    let Some(lease) = shared.response_memory.try_take(bytes) else { return Step::NoMemory(found) };
+    let Some(lease) = shared.response_memory.fetched.try_take(bytes) else { return Step::NoMemory(found) };
     match read_found(shared, parts, found, last) {
         Some(found) => Step::Done(found, Some(lease)),
         None => Step::Again,

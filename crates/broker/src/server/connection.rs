@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Buf;
 use tokio::io::AsyncWriteExt;
@@ -10,11 +11,16 @@ use tokio::time::timeout;
 
 use super::frames::{Frame, FrameReadError, FrameReader};
 use crate::api::{self, Answer, Peer, Reply};
+use crate::memory::Pace;
 use crate::request::decode_with_limits;
 use crate::shared::Shared;
 
 /// An answer this small takes nothing from the shared budget: the number of connections bounds what all of them hold.
 const FREE_BYTES: usize = 32 * 1024;
+
+/// How many answers may wait for the memory that others hold, and for how long.
+const MOST_WAITING: usize = 16;
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until its end.
 pub(super) async fn serve(shared: &Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
@@ -33,7 +39,9 @@ enum ServeError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error("the peer took no byte of an answer for {0:?}")]
-    Stalled(std::time::Duration),
+    Stalled(Duration),
+    #[error("the peer took an answer too slowly while others waited for its memory")]
+    Lagging,
     #[error("there is no memory for an answer of {bytes} bytes while others are unread")]
     NoMemory { bytes: usize },
     #[error("{0}")]
@@ -49,8 +57,8 @@ async fn run(shared: &Arc<Shared>, stream: &mut TcpStream) -> Result<(), ServeEr
             frame = reader.next(stream, &shared.config.limits, &shared.request_memory) => frame?,
             () = shared.stop.cancelled() => return Ok(()),
         };
-        // The lease is held until the request is answered: what it was decoded into lives as long.
-        let Some(Frame { bytes, lease: _lease }) = frame else { return Ok(()) };
+        // The leases are held until the request is answered: what it was decoded into lives as long.
+        let Some(Frame { bytes, leases: _leases }) = frame else { return Ok(()) };
         let reply = match decode_with_limits(bytes, &shared.config.limits) {
             Ok(request) => api::answer(shared, request, &Peer { local, stream }).await,
             Err(error) => api::refuse(error),
@@ -67,16 +75,35 @@ async fn write(shared: &Shared, stream: &mut TcpStream, mut answer: Answer) -> R
     let limit = shared.config.limits.write_timeout;
     // Whoever leaves answers unread must not pile them up here. Records came with their own lease.
     let bytes = answer.remaining();
-    let _lease = if answer.has_lease() || bytes <= FREE_BYTES {
+    let memory = if answer.has_lease() { &shared.response_memory.fetched } else { &shared.response_memory.other };
+    let lease = if answer.has_lease() || bytes <= FREE_BYTES {
         None
     } else {
-        Some(shared.response_memory.try_take(bytes).ok_or(ServeError::NoMemory { bytes })?)
+        // Few wait, since each of them holds its answer already.
+        let lease = match memory.try_take(bytes) {
+            None if memory.waiting() < MOST_WAITING => {
+                timeout(WAIT, memory.take(bytes)).await.ok().and_then(Result::ok)
+            }
+            lease => lease,
+        };
+        Some(lease.ok_or(ServeError::NoMemory { bytes })?)
     };
+    let holds = answer.has_lease() || lease.is_some();
+    let mut pace = Pace::new(bytes);
     while answer.has_remaining() {
-        let written = timeout(limit, stream.write_vectored(&answer.slices())).await;
-        match written.map_err(|_| ServeError::Stalled(limit))?? {
-            0 => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
-            count => answer.advance(count),
+        match timeout(Pace::LOOK.min(limit), stream.write_vectored(&answer.slices())).await {
+            Ok(written) => match written? {
+                0 => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
+                count => {
+                    answer.advance(count);
+                    pace.moved(count);
+                }
+            },
+            Err(_) if pace.pause() >= limit => return Err(ServeError::Stalled(limit)),
+            Err(_) => {}
+        }
+        if holds && memory.is_short() && pace.is_slow() {
+            return Err(ServeError::Lagging);
         }
     }
     Ok(())

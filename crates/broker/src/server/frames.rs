@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tidegate_wire::{FrameError, FrameLimit, read_frame_size};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::BrokerLimits;
+use crate::memory::{Budget, Lease, Pace, RequestMemory};
 use crate::request::{FrameKind, RequestError};
-use crate::shared::{NotCarriedOut, RequestMemory};
+use crate::shared::NotCarriedOut;
 
 /// A frame this small takes nothing from the shared budget: the number of connections bounds what all of them hold.
 const FREE_BYTES: usize = 1024;
@@ -26,7 +26,7 @@ const TRUSTED_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) bytes: Bytes,
-    pub(super) lease: Option<OwnedSemaphorePermit>,
+    pub(super) leases: Option<[Lease; 2]>,
 }
 
 /// Why no frame can be read any more.
@@ -40,6 +40,8 @@ pub(super) enum FrameReadError {
     Idle(Duration),
     #[error("a request did not arrive within {0:?}")]
     Slow(Duration),
+    #[error("a request of {bytes} bytes came too slowly while others waited for its memory")]
+    Lagging { bytes: usize },
     #[error(transparent)]
     Size(#[from] FrameError),
     #[error(transparent)]
@@ -88,9 +90,15 @@ impl FrameReader {
         }
         let kind = FrameKind::of(self.peek::<2, _>(4, stream).await?, limits);
         kind.check(size)?;
-        let lease =
-            if size > FREE_BYTES { Some(memory.of(kind.is_produce()).take(kind.memory(size)).await?) } else { None };
-        self.fill(4 + size, stream).await?;
+        let leases = if size > FREE_BYTES {
+            let class = memory.of(kind.is_produce(), size);
+            let arriving = class.arriving.take(size).await?;
+            self.fill(4 + size, stream, Some(&class.arriving)).await?;
+            Some([arriving, class.decoded.take(kind.memory(size) - size).await?])
+        } else {
+            self.fill(4 + size, stream, None).await?;
+            None
+        };
 
         let mut bytes = self.buffer.split_to(4 + size).freeze();
         let _prefix = bytes.split_to(4);
@@ -98,7 +106,7 @@ impl FrameReader {
             // What is left shares its memory with the frame, and would keep it.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
-        Ok(Frame { bytes, lease })
+        Ok(Frame { bytes, leases })
     }
 
     /// `N` bytes from `at` on, left where they are.
@@ -107,13 +115,19 @@ impl FrameReader {
         at: usize,
         stream: &mut S,
     ) -> Result<[u8; N], FrameReadError> {
-        self.fill(at + N, stream).await?;
+        self.fill(at + N, stream, None).await?;
         let bytes = self.buffer.get(at..).and_then(<[u8]>::first_chunk);
         bytes.copied().ok_or(FrameReadError::Cut)
     }
 
-    /// Reads until the buffer holds `bytes`.
-    async fn fill<S: AsyncRead + Unpin>(&mut self, bytes: usize, stream: &mut S) -> Result<(), FrameReadError> {
+    /// Reads until the buffer holds `bytes`; they are paid from `budget`.
+    async fn fill<S: AsyncRead + Unpin>(
+        &mut self,
+        bytes: usize,
+        stream: &mut S,
+        budget: Option<&Budget>,
+    ) -> Result<(), FrameReadError> {
+        let mut pace = Pace::new(bytes.saturating_sub(self.buffer.len()));
         while let Some(missing) = bytes.checked_sub(self.buffer.len()).filter(|missing| *missing > 0) {
             // In proportion to what is here, so that a claimed size costs little before its bytes come; once a good part has
             // come, all of it at once, which the lease covers.
@@ -121,8 +135,20 @@ impl FrameReader {
             let room =
                 if arrived < TRUSTED_BYTES { missing.min(arrived.saturating_mul(4).max(LEAST_ROOM)) } else { missing };
             self.buffer.reserve(room);
-            if stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(FrameReadError::Cut);
+            let read = stream.read_buf(&mut self.buffer);
+            let Some(budget) = budget else {
+                if read.await? == 0 {
+                    return Err(FrameReadError::Cut);
+                }
+                continue;
+            };
+            match timeout(Pace::LOOK, read).await {
+                Ok(Ok(0)) => return Err(FrameReadError::Cut),
+                Ok(read) => pace.moved(read?),
+                Err(_) => {}
+            }
+            if budget.is_short() && pace.is_slow() {
+                return Err(FrameReadError::Lagging { bytes });
             }
         }
         Ok(())

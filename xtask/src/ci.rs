@@ -73,12 +73,18 @@ fn print(reports: &[StepReport]) {
 }
 
 /// Programs that the steps call, beside cargo, and what for.
-const TOOLS: [(&str, &str, &str); 5] = [
+const TOOLS: [(&str, &str, &str); 11] = [
     ("java", "--version", "Apache Kafka"),
     ("mvn", "--version", "Apache Kafka's jars"),
     ("c++", "--version", "libFuzzer"),
     ("curl", "--version", "a test of what a client sees"),
     ("git", "--version", "the test of the tracked files"),
+    ("javac", "--version", "Java's clients"),
+    ("python3", "--version", "confluent-kafka and kcat"),
+    ("node", "--version", "KafkaJS"),
+    ("npm", "--version", "KafkaJS"),
+    ("go", "version", "franz-go"),
+    ("dpkg-deb", "--version", "kcat's packages"),
 ];
 
 /// Without these, a test would have to be skipped after a quarter of an hour of building.

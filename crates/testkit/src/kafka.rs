@@ -45,6 +45,14 @@ pub fn shared(test: &str) -> Option<String> {
     bootstrap
 }
 
+/// The directory of Apache Kafka's jars, its clients among them; they are fetched first if they are missing.
+///
+/// # Errors
+/// [`StartError::is_unavailable`] tells whether they cannot be had here.
+pub fn libs() -> Result<PathBuf, StartError> {
+    artefacts::libs()
+}
+
 /// How to start a [`Kafka`].
 #[derive(Debug, Clone)]
 pub struct KafkaConfig {

@@ -33,8 +33,8 @@ fn workspace_root() -> &'static Path {
     manifest_dir.ancestors().nth(2).unwrap_or(manifest_dir)
 }
 
-/// Where build products go: `$CARGO_TARGET_DIR`, else the workspace's `target`.
-fn target_dir() -> PathBuf {
+/// Where build products go: `$CARGO_TARGET_DIR`, else the workspace's `target`. What tests fetch is kept there too.
+pub fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => workspace_root().join(dir),
         None => workspace_root().join("target"),

@@ -21,7 +21,7 @@ pub(super) fn find_coordinator(
 ) -> FindCoordinatorResponse {
     let found = match request.key_type {
         GROUP_KEY => Ok(shared.advertised(peer.local)),
-        TRANSACTION_KEY => Err(refusals::transactions("FindCoordinator")),
+        TRANSACTION_KEY => Err(refusals::transaction_coordinator(facts.version)),
         other => {
             let text = format!("the embedded broker coordinates consumer groups only, not keys of type {other}");
             Err(Refusal::new(ResponseError::InvalidRequest, text))

@@ -33,3 +33,14 @@ pub(super) fn transactions(api: &'static str) -> Refusal {
     NOTED.call_once(|| tracing::warn!(api, "refusing a transactional client: {TRANSACTIONS_TEXT}"));
     Refusal::new(TRANSACTIONS, TRANSACTIONS_TEXT)
 }
+
+/// The refusal of a transaction's coordinator. Before version 4, only an authorization's error ends the matter: librdkafka
+/// goes on asking after any other until its caller's time is up, and shows the text of this one. From version 4 on the
+/// plain refusal is final, and Java's producer shows its text.
+pub(super) fn transaction_coordinator(version: i16) -> Refusal {
+    let refusal = transactions("FindCoordinator");
+    if version >= 4 {
+        return refusal;
+    }
+    Refusal { error: ResponseError::TransactionalIdAuthorizationFailed, ..refusal }
+}

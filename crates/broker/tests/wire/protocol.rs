@@ -351,4 +351,9 @@ async fn a_transactions_coordinator_is_refused_in_words() {
     let coordinator = client.call(&request, 4).await.coordinators[0].clone();
     assert_eq!(coordinator.error_code, ResponseError::InvalidRequest.code());
     assert!(coordinator.error_message.unwrap().contains("no transactions"));
+    // Clients of the older form ask for ever unless they are told of an authorization.
+    let older = FindCoordinatorRequest::default().with_key_type(1).with_key(text("tx"));
+    let refused = client.call(&older, 2).await;
+    assert_eq!(refused.error_code, ResponseError::TransactionalIdAuthorizationFailed.code());
+    assert!(refused.error_message.unwrap().contains("no transactions"));
 }

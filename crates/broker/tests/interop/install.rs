@@ -1,0 +1,217 @@
+//! Gets the clients, at the versions of their lock files, into `target/interop/<client>`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tidegate_testkit::kafka;
+
+use crate::program::Program;
+
+/// The Debian packages that make kcat: name and version.
+const KCAT: [(&str, &str); 2] = [("kcat", "1.7.1-2"), ("librdkafka1", "2.0.2-1")];
+
+/// Its JSON library; security updates move its version, and nothing here depends on it.
+const KCAT_UNPINNED: &str = "libyajl2";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    Kcat,
+    Python,
+    KafkaJs,
+    Franz,
+    Java,
+}
+
+impl Client {
+    pub const ALL: [Self; 5] = [Self::Kcat, Self::Python, Self::KafkaJs, Self::Franz, Self::Java];
+
+    /// As in the table of the scenario, and the name of its folder.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kcat => "kcat",
+            Self::Python => "python",
+            Self::KafkaJs => "kafkajs",
+            Self::Franz => "franz",
+            Self::Java => "java",
+        }
+    }
+
+    fn source(self) -> PathBuf {
+        folder().join(self.name())
+    }
+}
+
+/// `interop/` at the root of the project.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop").canonicalize().unwrap()
+}
+
+/// Why a client cannot run here.
+type Missing = String;
+
+/// Installs a client if it is not there, and says how to run its scenario.
+pub fn install(client: Client) -> Result<Program, Missing> {
+    let home = tidegate_testkit::target_dir().join("interop").join(client.name());
+    fs::create_dir_all(&home).unwrap();
+    // Two tests of one client start at the same time, and one installs.
+    let lock = File::create(home.join("lock")).unwrap();
+    lock.lock().unwrap();
+    match client {
+        Client::Kcat => kcat(&home),
+        Client::Python => python(&home),
+        Client::KafkaJs => kafkajs(&home),
+        Client::Franz => franz(&home),
+        Client::Java => java(&home),
+    }
+}
+
+fn kcat(home: &Path) -> Result<Program, Missing> {
+    let root = home.join("root");
+    let pins = KCAT.map(|(name, version)| format!("{name}={version}"));
+    once(home, &pins.join(" "), &root, |root| {
+        let wanted: Vec<&str> = pins.iter().map(String::as_str).chain([KCAT_UNPINNED]).collect();
+        let apt = |options: &[String], arguments: &[&str]| {
+            let mut apt = Command::new("apt-get");
+            run(apt.args(["--quiet", "-o", "APT::Sandbox::User="]).args(options).args(arguments).current_dir(root))
+        };
+        let download = [&["download"], wanted.as_slice()].concat();
+        if apt(&[], &download).is_err() {
+            // The machine has no package lists, or old ones; lists of our own need no root.
+            let own = home.join("apt");
+            fs::create_dir_all(own.join("lists/partial")).unwrap();
+            fs::create_dir_all(own.join("cache/archives/partial")).unwrap();
+            let folders = [("State::lists", "lists"), ("Cache", "cache")];
+            let options = folders.map(|(name, folder)| format!("-oDir::{name}={}", own.join(folder).display()));
+            apt(&options, &["update"])?;
+            apt(&options, &download)?;
+        }
+        for entry in fs::read_dir(root).unwrap() {
+            let package = entry.unwrap().path();
+            if package.extension().is_some_and(|extension| extension == "deb") {
+                let mut dpkg = Command::new("dpkg-deb");
+                dpkg.arg("-x").arg(&package).arg(root);
+                run(&mut dpkg)?;
+            }
+        }
+        Ok(())
+    })?;
+    let libraries = fs::read_dir(root.join("usr/lib")).unwrap().map(|entry| entry.unwrap().path());
+    let libraries = libraries.into_iter().find(|path| path.join("librdkafka.so.1").exists());
+    let libraries = libraries.ok_or("the package librdkafka1 holds no librdkafka.so.1")?;
+    Ok(Program {
+        executable: "python3".into(),
+        arguments: vec![Client::Kcat.source().join("scenario.py"), root.join("usr/bin/kcat")],
+        environment: vec![("LD_LIBRARY_PATH", libraries), ("PYTHONDONTWRITEBYTECODE", "1".into())],
+    })
+}
+
+fn python(home: &Path) -> Result<Program, Missing> {
+    let requirements = Client::Python.source().join("requirements.txt");
+    let packages = home.join("packages");
+    once(home, &read(&requirements), &packages, |packages| {
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"])
+            .args(["--only-binary", ":all:", "--target"])
+            .arg(packages)
+            .arg("--requirement")
+            .arg(&requirements);
+        run(&mut pip)
+    })?;
+    Ok(Program {
+        executable: "python3".into(),
+        arguments: vec![Client::Python.source().join("scenario.py")],
+        environment: vec![("PYTHONPATH", packages), ("PYTHONDONTWRITEBYTECODE", "1".into())],
+    })
+}
+
+fn kafkajs(home: &Path) -> Result<Program, Missing> {
+    let source = Client::KafkaJs.source();
+    let lock = read(&source.join("package-lock.json"));
+    let packages = home.join("packages");
+    once(home, &lock, &packages, |packages| {
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(source.join(file), packages.join(file)).unwrap();
+        }
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(packages);
+        run(&mut npm)
+    })?;
+    Ok(Program {
+        executable: "node".into(),
+        arguments: vec![source.join("scenario.js")],
+        environment: vec![("NODE_PATH", packages.join("node_modules"))],
+    })
+}
+
+fn franz(home: &Path) -> Result<Program, Missing> {
+    let executable = home.join("scenario");
+    let mut go = Command::new("go");
+    go.args(["build", "-mod=readonly", "-o"]).arg(&executable).arg(".").current_dir(Client::Franz.source());
+    // The versions are go.sum's; a workspace of the user's must not replace them.
+    go.env("GOWORK", "off");
+    run(&mut go)?;
+    Ok(Program { executable, arguments: Vec::new(), environment: Vec::new() })
+}
+
+fn java(home: &Path) -> Result<Program, Missing> {
+    let libs = kafka::libs().map_err(|error| error.to_string())?;
+    let mut sources: Vec<PathBuf> = fs::read_dir(Client::Java.source())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "java"))
+        .collect();
+    sources.sort();
+    let classes = home.join("classes");
+    let text: String = sources.iter().map(|path| read(path)).collect();
+    once(home, &text, &classes, |classes| {
+        let mut javac = Command::new("javac");
+        javac.args(["-Xlint:all,-classfile,-processing", "-Werror", "-cp"]).arg(libs.join("*"));
+        javac.arg("-d").arg(classes).args(&sources);
+        run(&mut javac)
+    })?;
+    let class_path = std::env::join_paths([classes, libs.join("*"), Client::Java.source()]).unwrap();
+    let options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"].map(PathBuf::from);
+    Ok(Program {
+        executable: "java".into(),
+        arguments: options.into_iter().chain([class_path.into(), "Scenario".into()]).collect(),
+        environment: Vec::new(),
+    })
+}
+
+/// Fills `folder` unless it has been filled for the same `pins` before. The note of them is written last.
+fn once(
+    home: &Path,
+    pins: &str,
+    folder: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), Missing>,
+) -> Result<(), Missing> {
+    let note = home.join("installed");
+    if folder.exists() && fs::read_to_string(&note).is_ok_and(|noted| noted == pins) {
+        return Ok(());
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).unwrap();
+    }
+    fs::create_dir_all(folder).unwrap();
+    fill(folder)?;
+    fs::write(&note, pins).unwrap();
+    Ok(())
+}
+
+/// Runs an installer; what it said, if it failed.
+fn run(command: &mut Command) -> Result<(), Missing> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("`{program}` cannot be run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    Err(format!("{command:?} failed: {}", lines[lines.len().saturating_sub(8)..].join("; ")))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

@@ -193,6 +193,41 @@ async fn the_largest_requests_of_the_smallest_elements_stay_within_a_few_times_t
         ("the config of one topic, again and again", {
             fill(32, 1, &[0; 4], &[2, 0, 1, b't', 0xff, 0xff, 0xff, 0xff], 0, most)
         }),
+        ("protocols of nothing to join with", {
+            let head = [&[0, 1, b'g'][..], &30_000_i32.to_be_bytes(), &[0; 4], &[0; 4], &[0; 4]].concat();
+            fill(11, 4, &head, &[0; 6], 15, most)
+        }),
+        ("assignments of nothing", fill(14, 2, &[&[0, 1, b'g'][..], &[0; 10]].concat(), &[0; 6], 9, most)),
+        ("nobody leaves, again and again", fill(13, 3, &[0, 1, b'g', 0, 0, 0, 0], &[0, 0, 0xff, 0xff], 3, most)),
+        ("offsets for one partition, again and again", {
+            let head =
+                [&[0, 1, b'g', 0xff, 0xff, 0xff, 0xff][..], &[0; 10], &[0, 0, 0, 1, 0, 1, b't'], &[0; 4]].concat();
+            fill(8, 2, &head, &[0; 14], 24, most)
+        }),
+        ("offsets of topics without partitions committed", {
+            let head = [&[0, 1, b'g', 0xff, 0xff, 0xff, 0xff][..], &[0; 10], &[0; 4]].concat();
+            fill(8, 2, &head, &[0; 6], 17, most)
+        }),
+        ("the committed offset of as many partitions as fit", {
+            let mut request = fill(9, 1, &[0, 1, b'g', 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 0], &[0; 4], 10, most);
+            let begin = request.len() - (most - 64 - 14) / 4 * 4;
+            for (number, partition) in request[begin..].chunks_exact_mut(4).enumerate() {
+                partition.copy_from_slice(&u32::try_from(number).unwrap().to_be_bytes());
+            }
+            request
+        }),
+        ("one group, again and again", fill(15, 0, &[0; 4], &[0, 1, b'g'], 0, most)),
+        ("groups without a name to be deleted", fill(42, 0, &[0; 4], &[0, 0], 0, most)),
+        ("configs without a name", {
+            fill(33, 0, &[0, 0, 0, 1, 2, 0, 1, b't', 0, 0, 0, 0], &[0, 0, 0xff, 0xff], 8, most)
+        }),
+        ("topics without a name to get more partitions", {
+            fill(37, 0, &[0; 4], &[0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff], 0, most)
+        }),
+        ("partitions for a transaction", {
+            let head = [&[0; 12][..], &[0, 0, 0, 1, 0, 1, b't'], &[0; 4]].concat();
+            fill(24, 0, &head, &[0; 4], 19, most)
+        }),
         ("topics without a name to be created", fill(19, 2, &[0; 4], &[0; 16], 0, most)),
         ("records of topics without partitions", {
             fill(0, 3, &[&[0xff, 0xff, 0, 1, 0, 0, 0, 0][..], &[0; 4]].concat(), &[0; 6], 8, limits.max_produce_bytes)
@@ -353,6 +388,32 @@ proptest! {
         changed.truncate(cut.index(changed.len() + 1));
         decodes_within_bounds(changed);
         decodes_within_bounds(bytes);
+    }
+}
+
+/// Requests as Java's client writes them: the seeds of the fuzz target.
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/request_frames");
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(path).unwrap())).collect()
+}
+
+#[test]
+fn requests_of_javas_client_decode_and_none_changed_or_cut_makes_the_decoder_panic() {
+    let seeds = seeds();
+    let kinds: std::collections::BTreeSet<_> = seeds.iter().map(|(name, _)| name.rsplit_once('-').unwrap().0).collect();
+    assert!(kinds.len() > 30, "{kinds:?}");
+    for (name, bytes) in seeds {
+        let request = decode_request(Bytes::from(bytes.clone())).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(name.ends_with(&format!("-v{}", request.api_version())), "{name}");
+        for cut in 0..bytes.len() {
+            decodes_within_bounds(bytes[..cut].to_vec());
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            decodes_within_bounds(changed);
+        }
     }
 }
 

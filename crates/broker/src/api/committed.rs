@@ -1,6 +1,6 @@
 //! OffsetCommit, OffsetFetch and OffsetDelete (KIP-496).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -108,28 +108,24 @@ fn check_offset(
     Ok((TopicPartition::new(topic.name.clone(), partition.partition_index), committed))
 }
 
-/// A partition whose offset is asked for, and what was found.
-type Fetched = BTreeMap<WireName, Vec<(i32, Option<CommittedOffset>)>>;
+/// Topics with an answer for each partition.
+type Fetched<T> = Vec<(WireName, Vec<T>)>;
 
 pub(super) fn offset_fetch(shared: &Shared, request: OffsetFetchRequest, facts: Facts) -> OffsetFetchResponse {
     if facts.version < FIRST_WITH_GROUPS {
         let wanted = request.topics.map(|topics| topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)));
-        let found = fetch(shared, &request.group_id, wanted);
-        let (topics, code) = match found {
-            Ok(found) => (found, 0),
-            Err(error) => (Fetched::new(), error.code()),
-        };
-        let topics = topics.into_iter().map(|(name, partitions)| {
-            let partitions = partitions.into_iter().map(|(partition, found)| {
-                let (offset, epoch, metadata) = told(found);
-                OffsetFetchResponsePartition::default()
-                    .with_partition_index(partition)
-                    .with_committed_offset(offset)
-                    .with_committed_leader_epoch(epoch)
-                    .with_metadata(Some(metadata))
-            });
-            OffsetFetchResponseTopic::default().with_name(name).with_partitions(partitions.collect())
+        let found = fetch(shared, &request.group_id, wanted, |partition, found| {
+            let (offset, epoch, metadata) = told(found);
+            OffsetFetchResponsePartition::default()
+                .with_partition_index(partition)
+                .with_committed_offset(offset)
+                .with_committed_leader_epoch(epoch)
+                .with_metadata(Some(metadata))
         });
+        let (found, code) = found.map_or_else(|error| (Vec::new(), error.code()), |found| (found, 0));
+        let topics = found
+            .into_iter()
+            .map(|(name, partitions)| OffsetFetchResponseTopic::default().with_name(name).with_partitions(partitions));
         return OffsetFetchResponse::default().with_topics(topics.collect()).with_error_code(code);
     }
     // A group is answered for once, however often it is asked for: an answer must not outgrow its request.
@@ -137,78 +133,78 @@ pub(super) fn offset_fetch(shared: &Shared, request: OffsetFetchRequest, facts: 
     let groups = request.groups.into_iter().filter(|group| seen.insert(group.group_id.clone()));
     let groups = groups.map(|group| {
         let wanted = group.topics.map(|topics| topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)));
-        let found = fetch(shared, &group.group_id, wanted);
-        let response = OffsetFetchResponseGroup::default().with_group_id(group.group_id);
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => return response.with_error_code(error.code()),
-        };
-        let topics = found.into_iter().map(|(name, partitions)| {
-            let partitions = partitions.into_iter().map(|(partition, found)| {
-                let (offset, epoch, metadata) = told(found);
-                OffsetFetchResponsePartitions::default()
-                    .with_partition_index(partition)
-                    .with_committed_offset(offset)
-                    .with_committed_leader_epoch(epoch)
-                    .with_metadata(Some(metadata))
-            });
-            OffsetFetchResponseTopics::default().with_name(name).with_partitions(partitions.collect())
+        let found = fetch(shared, &group.group_id, wanted, |partition, found| {
+            let (offset, epoch, metadata) = told(found);
+            OffsetFetchResponsePartitions::default()
+                .with_partition_index(partition)
+                .with_committed_offset(offset)
+                .with_committed_leader_epoch(epoch)
+                .with_metadata(Some(metadata))
         });
-        response.with_topics(topics.collect())
+        let response = OffsetFetchResponseGroup::default().with_group_id(group.group_id);
+        match found {
+            Ok(found) => {
+                let topics = found.into_iter().map(|(name, partitions)| {
+                    OffsetFetchResponseTopics::default().with_name(name).with_partitions(partitions)
+                });
+                response.with_topics(topics.collect())
+            }
+            Err(error) => response.with_error_code(error.code()),
+        }
     });
     OffsetFetchResponse::default().with_groups(groups.collect())
 }
 
 /// Offset, leader epoch and metadata, as they are told.
-fn told(found: Option<CommittedOffset>) -> (i64, i32, StrBytes) {
+fn told(found: Option<&CommittedOffset>) -> (i64, i32, StrBytes) {
     match found {
-        Some(found) => (found.offset, found.leader_epoch, StrBytes::from_string(found.metadata)),
+        Some(found) => (found.offset, found.leader_epoch, StrBytes::from_string(found.metadata.clone())),
         None => (NO_OFFSET, -1, StrBytes::default()),
     }
 }
 
 /// What a group has committed for the wanted partitions, or for all when none are named. There are no transactions, so
 /// every offset is stable.
-fn fetch(
+fn fetch<T>(
     shared: &Shared,
     group: &str,
     wanted: Option<impl Iterator<Item = (WireName, Vec<i32>)>>,
-) -> Result<Fetched, ResponseError> {
+    answer: impl Fn(i32, Option<&CommittedOffset>) -> T,
+) -> Result<Fetched<T>, ResponseError> {
     check_offsets_group_id(group)?;
     let read = |of: Option<&GroupOffsets>| {
-        let mut found = Fetched::new();
-        match wanted {
-            Some(wanted) => {
-                let mut seen = HashSet::new();
-                for (name, partitions) in wanted {
-                    let topic = TopicName::new(&name).ok();
-                    for partition in partitions {
-                        if seen.insert((name.clone(), partition)) {
-                            let at = topic.clone().map(|topic| TopicPartition::new(topic, partition));
-                            let offset = of.zip(at.as_ref()).and_then(|(of, at)| of.offsets.get(at));
-                            let offset = offset.filter(|offset| is_current(shared, at.as_ref(), offset)).cloned();
-                            found.entry(name.clone()).or_default().push((partition, offset));
-                        }
-                    }
+        let Some(wanted) = wanted else {
+            let mut found: BTreeMap<&TopicName, Vec<T>> = BTreeMap::new();
+            for (at, offset) in of.iter().flat_map(|of| &of.offsets) {
+                if is_current(shared, &at.topic, offset) {
+                    found.entry(&at.topic).or_default().push(answer(at.partition, Some(offset)));
                 }
             }
-            None => {
-                for (at, offset) in of.iter().flat_map(|of| &of.offsets) {
-                    if is_current(shared, Some(at), offset) {
-                        let offset = (at.partition, Some(offset.clone()));
-                        found.entry(wire_name(&at.topic)).or_default().push(offset);
-                    }
-                }
-            }
-        }
-        found
+            return found.into_iter().map(|(topic, answers)| (wire_name(topic), answers)).collect();
+        };
+        let mut seen: HashMap<WireName, HashSet<i32>> = HashMap::new();
+        let of_topic = |(name, mut partitions): (WireName, Vec<i32>)| {
+            // Each partition once.
+            let seen = seen.entry(name.clone()).or_default();
+            partitions.retain(|partition| seen.insert(*partition));
+            let topic = TopicName::new(&name).ok();
+            let answers = partitions.into_iter().map(|partition| {
+                let offset = of.zip(topic.as_ref()).and_then(|(of, topic)| {
+                    let offset = of.offsets.get(&TopicPartition::new(topic.clone(), partition))?;
+                    is_current(shared, topic, offset).then_some(offset)
+                });
+                answer(partition, offset)
+            });
+            (name, answers.collect())
+        };
+        wanted.map(of_topic).collect()
     };
     Ok(shared.storage.offsets().read(group, read))
 }
 
 /// Whether an offset is of the topic that is there now. One that was committed while the topic was being deleted is not.
-fn is_current(shared: &Shared, at: Option<&TopicPartition>, offset: &CommittedOffset) -> bool {
-    at.and_then(|at| shared.storage.topic(&at.topic)).is_some_and(|topic| topic.id == offset.topic_id)
+fn is_current(shared: &Shared, topic: &TopicName, offset: &CommittedOffset) -> bool {
+    shared.storage.topic(topic).is_some_and(|topic| topic.id == offset.topic_id)
 }
 
 pub(super) async fn offset_delete(shared: &Arc<Shared>, request: OffsetDeleteRequest) -> OffsetDeleteResponse {

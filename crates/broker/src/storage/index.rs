@@ -10,9 +10,12 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use tidegate_model::{BatchHeader, NO_TIMESTAMP};
+
+use super::log::LEADER_EPOCH;
 
 /// The size of the index file's header.
 pub(crate) const HEADER_BYTES: u64 = 16;
@@ -23,6 +26,13 @@ pub(crate) const MAX_ENTRIES: u32 = 1 << 18;
 
 const HEADER: [u8; HEADER_BYTES as usize] = *b"TGBINDEX\0\0\0\x01\0\0\0\0";
 const CRC_AT: usize = 40;
+/// Entries that are read at a time.
+const CHUNK: u32 = 1024;
+
+/// A batch's length counts from behind itself.
+const LENGTH_FROM: i32 = 12;
+/// The format of the record batches that are written.
+const MAGIC: u8 = 2;
 
 /// Where one batch is and what time it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +96,31 @@ impl IndexEntry {
         (crc == crc32c::crc32c(&bytes[..CRC_AT])).then_some(entry)
     }
 
+    /// Whether `batch` begins as the entry says: with its offset and its length, for the leader and in the format that this
+    /// broker writes.
+    pub(crate) fn check(&self, batch: &[u8]) -> io::Result<()> {
+        let begins = |mut rest: &[u8]| {
+            let base_offset = i64::from_be_bytes(take(&mut rest)?);
+            let length = i32::from_be_bytes(take(&mut rest)?);
+            let leader_epoch = i32::from_be_bytes(take(&mut rest)?);
+            let [magic] = take(&mut rest)?;
+            Some((base_offset, length, leader_epoch, magic))
+        };
+        let length = i32::try_from(self.size).ok().and_then(|size| size.checked_sub(LENGTH_FROM)).unwrap_or(-1);
+        let expected = (self.base_offset, length, LEADER_EPOCH, MAGIC);
+        match begins(batch) {
+            Some(found) if found == expected => Ok(()),
+            found => {
+                let reason = format!(
+                    "the record batch at byte {} does not begin as its index entry says: (base offset, length, leader \
+                     epoch, magic) should be {expected:?} and is {found:?}",
+                    self.position
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+            }
+        }
+    }
+
     /// Whether this entry can stand behind `before` (`None`: first) in a segment that begins at `base_offset`.
     pub(crate) fn follows(&self, before: Option<&Self>, base_offset: i64) -> bool {
         let (next_offset, position, max) = before
@@ -95,6 +130,11 @@ impl IndexEntry {
             && u64::from(self.position) == position
             && self.running_max == self.max_timestamp.max(max)
     }
+}
+
+fn decode(bytes: &[u8; ENTRY_BYTES as usize], number: u32) -> io::Result<IndexEntry> {
+    IndexEntry::decode(bytes)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("index entry {number} is damaged")))
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -148,8 +188,7 @@ impl<'a> Index<'a> {
     pub(crate) fn get(&self, number: u32) -> io::Result<IndexEntry> {
         let mut bytes = [0; ENTRY_BYTES as usize];
         self.file.read_exact_at(&mut bytes, entry_at(number))?;
-        IndexEntry::decode(&bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("index entry {number} is damaged")))
+        decode(&bytes, number)
     }
 
     /// Walks along the entries from the first, as long as they are sound and each fits behind the one before in a segment
@@ -159,7 +198,6 @@ impl<'a> Index<'a> {
         base_offset: i64,
         mut goes_on: impl FnMut(&IndexEntry) -> bool,
     ) -> io::Result<(u32, Option<IndexEntry>)> {
-        const CHUNK: u32 = 1024;
         let mut last = None;
         let mut number = 0;
         let mut buffer = vec![0; (self.entries.min(CHUNK) as usize) * ENTRY_BYTES as usize];
@@ -176,6 +214,26 @@ impl<'a> Index<'a> {
             }
         }
         Ok((number, last))
+    }
+
+    /// Shows each of these entries, which must be below [`Index::len`], until one fails.
+    pub(crate) fn visit(
+        &self,
+        numbers: Range<u32>,
+        mut each: impl FnMut(&IndexEntry) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut next = numbers.start;
+        let mut buffer = vec![0; (numbers.len().min(CHUNK as usize)) * ENTRY_BYTES as usize];
+        while next < numbers.end {
+            let count = (numbers.end - next).min(CHUNK);
+            let Some(chunk) = buffer.get_mut(..count as usize * ENTRY_BYTES as usize) else { break };
+            self.file.read_exact_at(chunk, entry_at(next))?;
+            for bytes in chunk.as_chunks::<{ ENTRY_BYTES as usize }>().0 {
+                each(&decode(bytes, next)?)?;
+                next += 1;
+            }
+        }
+        Ok(())
     }
 
     /// The number of the first entry for which `before` is false; [`Index::len`] when there is none. `before` must not

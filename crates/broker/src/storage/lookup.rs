@@ -107,6 +107,7 @@ fn first_in_batch(batch: &RecordBatch, start: i64, timestamp_ms: i64) -> Result<
 fn read_batch(files: &SegmentFiles, entry: &IndexEntry, limits: &BatchLimits) -> Result<RecordBatch, LookupError> {
     let mut bytes = vec![0; entry.size as usize];
     files.log.read_exact_at(&mut bytes, u64::from(entry.position))?;
+    entry.check(&bytes)?;
     let batch = split_batches(Bytes::from(bytes)).next();
     let batch = batch.ok_or_else(|| damaged(&"the index points at no batch"))??;
     Ok(batch.open(limits)?)

@@ -1,6 +1,7 @@
 //! Reading record batches for a fetch: which bytes of which segment, as whole batches.
 
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub(crate) struct Span {
     segment: Arc<Segment>,
     position: u64,
     bytes: usize,
+    /// The index entries of the batches.
+    entries: Range<u32>,
     reaches_end: bool,
 }
 
@@ -32,8 +35,18 @@ impl Span {
     }
 
     /// Reads them into `buffer`, which has their size.
+    ///
+    /// A batch's CRC leaves out its offset and its length, and a reader goes by these. So each is compared with its index
+    /// entry: a flipped bit there is an error, and never a gap or another record's offset.
     pub(crate) fn read(&self, pool: &FilePool, buffer: &mut [u8]) -> io::Result<()> {
-        pool.open(&self.segment)?.log.read_exact_at(buffer, self.position)
+        let files = pool.open(&self.segment)?;
+        files.log.read_exact_at(buffer, self.position)?;
+        let mut rest = &*buffer;
+        Index::new(&files.index, self.entries.end).visit(self.entries.clone(), |entry| {
+            let (batch, after) = rest.split_at_checked(entry.size as usize).unwrap_or((rest, &[]));
+            rest = after;
+            entry.check(batch)
+        })
     }
 }
 
@@ -54,26 +67,22 @@ pub(crate) fn find_span(
     }
     let files = pool.open(segment)?;
     let index = Index::new(&files.index, extent.entries);
-    let first = index.partition_point(|entry| entry.last_offset < offset)?;
-    if first == index.len() {
+    let number = index.partition_point(|entry| entry.last_offset < offset)?;
+    if number == index.len() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("the index does not reach offset {offset}")));
     }
-    let first = index.get(first)?;
+    let first = index.get(number)?;
     let position = u64::from(first.position);
     let limit = position.saturating_add(most_bytes as u64);
-    let end = if extent.bytes <= limit {
-        extent.bytes
-    } else {
-        match index.partition_point(|entry| entry.end() <= limit)? {
-            0 => position,
-            beyond => index.get(beyond - 1)?.end(),
-        }
-    };
-    let end = if end > position || !first_whole { end.max(position) } else { first.end() };
+    let beyond =
+        if extent.bytes <= limit { index.len() } else { index.partition_point(|entry| entry.end() <= limit)? };
+    let beyond = beyond.max(if first_whole { number + 1 } else { number });
+    let end = if beyond > number { index.get(beyond - 1)?.end() } else { position };
     Ok(Some(Span {
         segment: Arc::clone(segment),
         position,
         bytes: usize::try_from(end - position).unwrap_or(usize::MAX),
+        entries: number..beyond,
         reaches_end: end == extent.bytes && extent.next_offset == view.high_watermark(),
     }))
 }

@@ -3,8 +3,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_wire::BatchOptions;
+use tidegate_wire::{BatchOptions, split_batches};
 
+use super::super::read::find_span;
 use super::super::segment::{INDEX, LOG};
 use super::super::testing::{Folder, append, read_all, try_append};
 use super::*;
@@ -161,8 +162,7 @@ fn appending_reading_syncing_deleting_and_retention_at_once_lose_and_tear_nothin
                     let mut last = -1;
                     while working() {
                         let view = log.view();
-                        let found =
-                            super::super::read::find_span(&view, log.pool(), view.log_start_offset, 4_096, true);
+                        let found = find_span(&view, log.pool(), view.log_start_offset, 4_096, true);
                         let span = match found {
                             Ok(Some(span)) => span,
                             Ok(None) => continue,
@@ -176,7 +176,7 @@ fn appending_reading_syncing_deleting_and_retention_at_once_lose_and_tear_nothin
                             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                             Err(error) => panic!("{error}"),
                         }
-                        for batch in tidegate_wire::split_batches(bytes.into()) {
+                        for batch in split_batches(bytes.into()) {
                             let batch = batch.unwrap();
                             batch.verify_crc().unwrap();
                             assert!(
@@ -196,4 +196,43 @@ fn appending_reading_syncing_deleting_and_retention_at_once_lose_and_tear_nothin
         drop(log);
         assert_eq!(read_all(&folder.open().unwrap()), left);
     }
+}
+
+#[test]
+fn a_flipped_bit_in_what_no_crc_covers_is_an_error_and_never_a_gap() {
+    let folder = Folder::new();
+    let log = folder.open().unwrap();
+    for number in 0..20 {
+        append(&log, &[number, number + 1]);
+    }
+    assert!(folder.segments().len() > 1);
+    let view = log.view();
+    let read = || -> io::Result<()> {
+        let mut offset = 0;
+        while let Some(span) = find_span(&view, log.pool(), offset, 150, true)? {
+            let mut bytes = vec![0; span.bytes()];
+            span.read(log.pool(), &mut bytes)?;
+            let next = split_batches(bytes.into()).map(|batch| batch.unwrap().header().next_offset()).last();
+            offset = next.unwrap();
+        }
+        assert_eq!(offset, 40);
+        Ok(())
+    };
+    read().unwrap();
+    for stretch in view.stretches() {
+        let files = log.pool().open(&stretch.segment).unwrap();
+        for number in 0..stretch.extent.entries {
+            let entry = Index::new(&files.index, stretch.extent.entries).get(number).unwrap();
+            for bit in 0..17 * 8 {
+                let at = u64::from(entry.position) + bit / 8;
+                let mut byte = [0];
+                files.log.read_exact_at(&mut byte, at).unwrap();
+                files.log.write_all_at(&[byte[0] ^ 1 << (bit % 8)], at).unwrap();
+                let error = read().unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidData, "bit {bit}: {error}");
+                files.log.write_all_at(&byte, at).unwrap();
+            }
+        }
+    }
+    read().unwrap();
 }

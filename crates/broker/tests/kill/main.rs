@@ -1,7 +1,9 @@
 //! The broker is killed in the midst of publishing, again and again: what it acknowledged is there afterwards.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, missing_docs, unreachable_pub, dead_code)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod real_clients;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -19,6 +21,8 @@ use tidegate_wire::{BatchOptions, BatchWriter};
 
 /// Set in the child: the folder to serve.
 const CHILD_DIR: &str = "TIDEGATE_BROKER_KILL_TEST_DIR";
+/// Set in the child: where to listen.
+const CHILD_LISTEN: &str = "TIDEGATE_BROKER_KILL_TEST_LISTEN";
 const CHILD_FSYNC: &str = "TIDEGATE_BROKER_KILL_TEST_FSYNC";
 const KILLS: usize = 20;
 const PARTITIONS: i32 = 3;
@@ -35,7 +39,14 @@ fn child_broker() {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let broker = Broker::start(BrokerConfig { fsync, ..BrokerConfig::new(dir) }).await.unwrap();
+        let config = BrokerConfig {
+            fsync,
+            listen: std::env::var(CHILD_LISTEN).unwrap().parse().unwrap(),
+            // So that those who come back together meet in one generation.
+            group_initial_rebalance_delay: Duration::from_millis(100),
+            ..BrokerConfig::new(dir)
+        };
+        let broker = Broker::start(config).await.unwrap();
         println!("\nlistening on {}", broker.addr());
         std::future::pending::<()>().await;
     });
@@ -48,16 +59,31 @@ struct ChildBroker {
 
 impl ChildBroker {
     fn start(dir: &Path, fsync: &str) -> Self {
+        Self::start_at(dir, fsync, ([127, 0, 0, 1], 0).into())
+    }
+
+    /// Starts it at an address, which somebody else's connection may still hold for a moment.
+    fn start_at(dir: &Path, fsync: &str, listen: SocketAddr) -> Self {
+        (0..50).find_map(|_| Self::try_start_at(dir, fsync, listen)).unwrap()
+    }
+
+    fn try_start_at(dir: &Path, fsync: &str, listen: SocketAddr) -> Option<Self> {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["child_broker", "--exact", "--nocapture", "--test-threads=1"])
             .env(CHILD_DIR, dir)
             .env(CHILD_FSYNC, fsync)
+            .env(CHILD_LISTEN, listen.to_string())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let addr = lines.map(Result::unwrap).find_map(|line| line.strip_prefix("listening on ")?.parse().ok()).unwrap();
-        Self { child, addr }
+        match lines.map(Result::unwrap).find_map(|line| line.strip_prefix("listening on ")?.parse().ok()) {
+            Some(addr) => Some(Self { child, addr }),
+            None => {
+                child.wait().unwrap();
+                None
+            }
+        }
     }
 }
 

@@ -205,6 +205,8 @@ pub struct EndStatement {
     pub until: Option<String>,
     /// Values that have no JSON form and were sent as stored.
     pub values_not_converted: u64,
+    /// Offsets above the noted ends that were not considered because a transaction is open, over all partitions.
+    pub undecided_offsets: u64,
     /// Each partition that was asked for. Absent in a trailer that would have become too long for HTTP clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Vec<PartitionEnd>>,
@@ -236,13 +238,22 @@ pub struct PartitionEnd {
     pub untimed_records: u64,
     /// How the end was found.
     pub proof: Proof,
-    /// Every record of the range below `noted_end_offset` was considered.
+    /// Every record of the range below `noted_end_offset` was considered. It says nothing of what lies above: records that
+    /// came later, and `undecided_offsets`.
     pub exhaustive: bool,
     /// Offsets of the range that the log no longer holds.
     pub lost_offsets: Vec<LostOffsets>,
     /// The first offset whose timestamp is at or after `until`, as seen while reading; null: none, or no `until`.
     #[schema(required)]
     pub first_offset_at_or_after_until: Option<i64>,
+    /// The high watermark noted when the request began.
+    pub high_watermark: i64,
+    /// The last stable offset noted when the request began; null under `read_uncommitted`, which it does not bound.
+    #[schema(required)]
+    pub last_stable_offset: Option<i64>,
+    /// Offsets between the last stable offset and the high watermark that the range may reach into and that were not
+    /// considered, because a transaction is open. Read again when it has ended, or with `isolation=read_uncommitted`.
+    pub undecided_offsets: u64,
 }
 
 /// Offsets `[start, end)` that the log no longer holds.

@@ -21,6 +21,32 @@ impl Proof {
     }
 }
 
+/// What a leader said of a partition's end when the request began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The offset after the last record that every in-sync replica has.
+    pub high_watermark: i64,
+    /// The offset before which every transaction is decided. `None`: nobody asked, since it bounds nothing under
+    /// read_uncommitted.
+    pub last_stable_offset: Option<i64>,
+    /// The offsets from the first one of an open transaction to the high watermark, still undecided after both were noted.
+    /// They hold records of open transactions, and decided ones behind those.
+    pub undecided: OffsetRange,
+}
+
+impl LogEnd {
+    /// An end that no transaction keeps back.
+    pub fn of(high_watermark: i64) -> Self {
+        let undecided = OffsetRange::new(high_watermark, high_watermark);
+        Self { high_watermark, last_stable_offset: None, undecided }
+    }
+
+    /// Where a read ends: the last stable offset if that bounds it, else the high watermark. Never below 0.
+    pub fn noted(&self) -> i64 {
+        self.last_stable_offset.unwrap_or(self.high_watermark).max(0)
+    }
+}
+
 /// What was read of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionEnd {
@@ -30,6 +56,11 @@ pub struct PartitionEnd {
     pub read: OffsetRange,
     /// The end of the partition noted when the request began.
     pub noted_end_offset: i64,
+    /// What that end comes from.
+    pub log_end: LogEnd,
+    /// Offsets above the last stable offset that the range may reach into and that were not considered, because a
+    /// transaction was open.
+    pub undecided_offsets: u64,
     /// Records looked at.
     pub records_scanned: u64,
     /// Records of the range.
@@ -42,7 +73,8 @@ pub struct PartitionEnd {
     pub untimed_records: u64,
     /// How the end was found.
     pub proof: Proof,
-    /// Every record of the range below the noted end was considered.
+    /// Every record of the range below the noted end was considered. It says nothing of what lies above: later records, and
+    /// [`PartitionEnd::undecided_offsets`].
     pub exhaustive: bool,
     /// Offsets of the range that the log no longer held.
     pub lost_offsets: Vec<OffsetRange>,
@@ -84,6 +116,11 @@ impl EndStatement {
     /// Late records over all partitions.
     pub fn late_records(&self) -> u64 {
         self.partitions.iter().map(|end| end.late_records).sum()
+    }
+
+    /// Offsets that open transactions kept out, over all partitions.
+    pub fn undecided_offsets(&self) -> u64 {
+        self.partitions.iter().map(|end| end.undecided_offsets).sum()
     }
 
     /// Records looked at, over all partitions.

@@ -11,7 +11,7 @@ pub mod range;
 pub mod tally;
 pub mod time_expr;
 
-pub use end::{EndStatement, PartitionEnd, Proof};
+pub use end::{EndStatement, LogEnd, PartitionEnd, Proof};
 pub use range::{OffsetBounds, PartitionFacts, PartitionPlan, PlanOffsetsError, plan_offsets, plan_time};
 pub use tally::{PartitionTally, Verdict};
 pub use time_expr::{RangeError, TimeExprError, parse, parse_range};

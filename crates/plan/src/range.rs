@@ -6,7 +6,7 @@
 
 use tidegate_model::{OffsetRange, TimeRange};
 
-use crate::end::Proof;
+use crate::end::{LogEnd, Proof};
 
 /// What a broker said about a partition when the request began. Hints, to be checked against what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub struct PartitionFacts {
     pub partition: i32,
     /// The first offset that the log still holds.
     pub log_start_offset: i64,
-    /// The high watermark, or the last stable offset under read_committed.
-    pub noted_end_offset: i64,
+    /// Where it ends.
+    pub log_end: LogEnd,
     /// The first offset whose record has a timestamp at or after the range's `from`; `None`: no such record (or no `from`).
     pub from_offset: Option<i64>,
     /// The first offset whose record has a timestamp at all; `None`: no record has one (or nobody asked). Only a range with
@@ -33,6 +33,10 @@ pub struct PartitionPlan {
     pub read: OffsetRange,
     /// The end of the partition noted when the request began.
     pub noted_end_offset: i64,
+    /// What that end comes from.
+    pub log_end: LogEnd,
+    /// Offsets of open transactions that the range may reach into.
+    pub undecided_offsets: u64,
     /// Offsets that were asked for and that the log no longer holds.
     pub lost: Option<OffsetRange>,
     /// Offsets in front of `read` whose records have no timestamp: the range, having bounds, does not hold them, and nobody
@@ -92,7 +96,7 @@ impl OffsetBounds {
 
 /// The offsets to read for a time range.
 pub fn plan_time(facts: &PartitionFacts, range: &TimeRange) -> PartitionPlan {
-    let end = facts.noted_end_offset.max(0);
+    let end = facts.log_end.noted();
     let log_start = facts.log_start_offset.clamp(0, end);
     let start = match (range.from_ms, facts.from_offset) {
         _ if range.is_empty() => end,
@@ -109,6 +113,9 @@ pub fn plan_time(facts: &PartitionFacts, range: &TimeRange) -> PartitionPlan {
         partition: facts.partition,
         read: OffsetRange::new(start, end),
         noted_end_offset: end,
+        log_end: facts.log_end,
+        // Nobody knows their timestamps yet.
+        undecided_offsets: if range.is_empty() { 0 } else { facts.log_end.undecided.len() },
         lost: None,
         untimed_before,
         proof: Proof::FullScan,
@@ -122,7 +129,7 @@ pub fn plan_time(facts: &PartitionFacts, range: &TimeRange) -> PartitionPlan {
 /// As [`OffsetBounds::check`].
 pub fn plan_offsets(facts: &PartitionFacts, bounds: OffsetBounds) -> Result<PartitionPlan, PlanOffsetsError> {
     bounds.check()?;
-    let noted_end = facts.noted_end_offset.max(0);
+    let noted_end = facts.log_end.noted();
     let log_start = facts.log_start_offset.clamp(0, noted_end);
     let end = bounds.end.unwrap_or(noted_end).min(noted_end);
     let asked = bounds.start.unwrap_or(log_start).min(end);
@@ -133,8 +140,17 @@ pub fn plan_offsets(facts: &PartitionFacts, bounds: OffsetBounds) -> Result<Part
         partition: facts.partition,
         read: OffsetRange::new(start, end),
         noted_end_offset: noted_end,
+        log_end: facts.log_end,
+        undecided_offsets: undecided_between(&facts.log_end, bounds),
         lost: lost.filter(|lost| !lost.is_empty()),
         untimed_before: 0,
         proof: Proof::Offsets,
     })
+}
+
+/// The undecided offsets among those that a caller named.
+fn undecided_between(log_end: &LogEnd, bounds: OffsetBounds) -> u64 {
+    let undecided = log_end.undecided;
+    let start = undecided.start.max(bounds.start.unwrap_or(0));
+    OffsetRange::new(start, undecided.end.min(bounds.end.unwrap_or(i64::MAX))).len()
 }

@@ -103,6 +103,8 @@ impl PartitionTally {
             partition: self.plan.partition,
             read: OffsetRange::new(self.plan.read.start, self.position),
             noted_end_offset: self.plan.noted_end_offset,
+            log_end: self.plan.log_end,
+            undecided_offsets: self.plan.undecided_offsets,
             records_scanned: self.scanned,
             records_sent: self.sent,
             late_records: self.late,

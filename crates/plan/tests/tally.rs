@@ -3,13 +3,13 @@
 
 use proptest::prelude::*;
 use tidegate_model::{Isolation, OffsetRange, TimeRange};
-use tidegate_plan::{EndStatement, PartitionFacts, PartitionTally, Verdict, plan_time};
+use tidegate_plan::{EndStatement, LogEnd, PartitionFacts, PartitionTally, Verdict, plan_time};
 
 fn facts(end: i64, from_offset: Option<i64>) -> PartitionFacts {
     PartitionFacts {
         partition: 0,
         log_start_offset: 0,
-        noted_end_offset: end,
+        log_end: LogEnd::of(end),
         from_offset,
         first_timed_offset: Some(0),
     }

@@ -1,7 +1,8 @@
 //! The ends of partitions, as their leaders tell them.
 
 use tidegate_client::{ListOffsetsError, OffsetAndTimestamp, OffsetQuery};
-use tidegate_model::{Isolation, TopicName, TopicPartition};
+use tidegate_model::{Isolation, OffsetRange, TopicName, TopicPartition};
+use tidegate_plan::LogEnd;
 
 use super::Engine;
 
@@ -53,6 +54,35 @@ impl Engine {
     ) -> Result<Vec<i64>, EndsError> {
         let answers = self.ask(topic, partitions, OffsetQuery::Latest, isolation).await?;
         offsets(topic, partitions, &answers, "ends")
+    }
+
+    /// What [`Engine::log_ends`] noted, put beside the high watermarks and what open transactions keep back.
+    ///
+    /// A high watermark above a last stable offset alone proves no open transaction: the record between the two may have been
+    /// appended between the two questions. So the last stable offset is asked for once more behind the high watermark; what it
+    /// does not reach even then is undecided.
+    pub(super) async fn weigh_ends(
+        &self,
+        topic: &TopicName,
+        partitions: &[i32],
+        noted: &[i64],
+        isolation: Isolation,
+    ) -> Result<Vec<LogEnd>, EndsError> {
+        if isolation == Isolation::ReadUncommitted {
+            return Ok(noted.iter().map(|end| LogEnd::of(*end)).collect());
+        }
+        let high_watermarks = self.log_ends(topic, partitions, Isolation::ReadUncommitted).await?;
+        let is_above = high_watermarks.iter().zip(noted).any(|(high_watermark, stable)| high_watermark > stable);
+        let stable_now = match is_above {
+            true => self.log_ends(topic, partitions, isolation).await?,
+            false => noted.to_vec(),
+        };
+        let log_end = |((high_watermark, noted), now): ((&i64, &i64), &i64)| LogEnd {
+            high_watermark: (*high_watermark).max(*noted),
+            last_stable_offset: Some(*noted),
+            undecided: OffsetRange::new((*now).max(*noted), *high_watermark),
+        };
+        Ok(high_watermarks.iter().zip(noted).zip(&stable_now).map(log_end).collect())
     }
 }
 

@@ -275,7 +275,7 @@ mod tests {
     use serde_json::{Value, json};
     use tidegate_api::rest;
     use tidegate_model::{Headers, Isolation, OffsetRange, TimeRange, TimestampType};
-    use tidegate_plan::{PartitionEnd, Proof};
+    use tidegate_plan::{LogEnd, PartitionEnd, Proof};
 
     use super::*;
 
@@ -295,6 +295,8 @@ mod tests {
             partition: 0,
             read: OffsetRange::new(0, 9),
             noted_end_offset: 9,
+            log_end: LogEnd::of(9),
+            undecided_offsets: 0,
             records_scanned: records_sent,
             records_sent,
             late_records: 0,

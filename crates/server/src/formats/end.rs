@@ -16,6 +16,7 @@ pub fn statement(end: &EndStatement) -> rest::EndStatement {
         from: end.range.from_ms.and_then(time_text),
         until: end.range.until_ms.and_then(time_text),
         values_not_converted: end.values_not_converted,
+        undecided_offsets: end.undecided_offsets(),
         partitions: Some(end.partitions.iter().map(partition).collect()),
         partitions_left_out: None,
     }
@@ -33,6 +34,7 @@ pub fn statement_from_grpc(end: &v1::EndStatement) -> rest::EndStatement {
         from: end.from_ms.and_then(time_text),
         until: end.until_ms.and_then(time_text),
         values_not_converted: end.values_not_converted,
+        undecided_offsets: end.undecided_offsets,
         partitions: Some(end.partitions.iter().map(partition_from_grpc).collect()),
         partitions_left_out: None,
     }
@@ -80,6 +82,9 @@ fn partition(end: &tidegate_plan::PartitionEnd) -> rest::PartitionEnd {
             .map(|lost| rest::LostOffsets { start: lost.start, end: lost.end })
             .collect(),
         first_offset_at_or_after_until: end.first_offset_at_or_after_until,
+        high_watermark: end.log_end.high_watermark,
+        last_stable_offset: end.log_end.last_stable_offset,
+        undecided_offsets: end.undecided_offsets,
     }
 }
 
@@ -106,12 +111,16 @@ fn partition_from_grpc(end: &v1::PartitionEnd) -> rest::PartitionEnd {
             .map(|lost| rest::LostOffsets { start: lost.start, end: lost.end })
             .collect(),
         first_offset_at_or_after_until: end.first_offset_at_or_after_until,
+        high_watermark: end.high_watermark,
+        last_stable_offset: end.last_stable_offset,
+        undecided_offsets: end.undecided_offsets,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tidegate_model::{OffsetRange, TimeRange};
+    use tidegate_plan::LogEnd;
 
     use super::*;
 
@@ -120,6 +129,12 @@ mod tests {
             partition,
             read: OffsetRange::new(26_661, 60_000),
             noted_end_offset: 60_000,
+            log_end: LogEnd {
+                last_stable_offset: Some(60_000),
+                undecided: OffsetRange::new(60_002, 60_010),
+                ..LogEnd::of(60_010)
+            },
+            undecided_offsets: 8,
             records_scanned: 33_339,
             records_sent: 24_980,
             late_records: 107,
@@ -142,10 +157,12 @@ mod tests {
             concat!(
                 r#"{"end":{"records_sent":24980,"exhaustive":true,"isolation":"read_committed","#,
                 r#""from":"2013-02-01T00:00:00.000Z","until":"2013-03-01T00:00:00.000Z","values_not_converted":0,"#,
+                r#""undecided_offsets":8,"#,
                 r#""partitions":[{"partition":0,"start_offset":26661,"end_offset":60000,"noted_end_offset":60000,"#,
                 r#""records_scanned":33339,"records_sent":24980,"late_records":107,"untimed_records":0,"#,
                 r#""proof":"full_scan","exhaustive":true,"lost_offsets":[{"start":3,"end":5}],"#,
-                r#""first_offset_at_or_after_until":51693}]}}"#,
+                r#""first_offset_at_or_after_until":51693,"high_watermark":60010,"last_stable_offset":60000,"#,
+                r#""undecided_offsets":8}]}}"#,
                 "\n"
             )
         );

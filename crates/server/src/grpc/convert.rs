@@ -137,6 +137,7 @@ pub(super) fn end_message(end: &EndStatement) -> v1::ReadRangeResponse {
         from_ms: end.range.from_ms,
         until_ms: end.range.until_ms,
         values_not_converted: end.values_not_converted,
+        undecided_offsets: end.undecided_offsets(),
     };
     v1::ReadRangeResponse { message: Some(v1::read_range_response::Message::End(end)) }
 }
@@ -163,14 +164,17 @@ fn partition_end(end: &PartitionEnd) -> v1::PartitionEnd {
             .map(|lost| v1::LostOffsets { start: lost.start, end: lost.end })
             .collect(),
         first_offset_at_or_after_until: end.first_offset_at_or_after_until,
+        high_watermark: end.log_end.high_watermark,
+        last_stable_offset: end.log_end.last_stable_offset,
+        undecided_offsets: end.undecided_offsets,
     }
 }
 
 /// No end statement of a read of `partitions` partitions that loses nothing takes more bytes than this.
 pub(super) fn end_message_bound(partitions: usize) -> usize {
-    // Eleven numbers of a partition of at most 11 bytes each with their keys, its own envelope, and as much again for the
+    // Fourteen numbers of a partition of at most 11 bytes each with their keys, its own envelope, and as much again for the
     // statement as a whole.
-    const PARTITION: usize = 11 * 11 + 4;
+    const PARTITION: usize = 14 * 11 + 4;
     PARTITION * (partitions + 1)
 }
 

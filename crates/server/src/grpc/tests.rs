@@ -325,6 +325,8 @@ fn an_end_statement_that_does_not_fit_is_an_error_and_the_bound_for_it_holds() {
         partition,
         read: tidegate_model::OffsetRange::new(i64::MAX - 2, i64::MAX - 1),
         noted_end_offset: i64::MAX,
+        log_end: tidegate_plan::LogEnd { last_stable_offset: Some(i64::MAX), ..tidegate_plan::LogEnd::of(i64::MAX) },
+        undecided_offsets: u64::MAX / 1_000,
         lost: None,
         untimed_before: 0,
         proof: tidegate_plan::Proof::FullScan,

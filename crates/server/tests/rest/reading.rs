@@ -51,6 +51,7 @@ async fn a_time_range_is_half_open_and_finds_the_late() {
             from: Some("2024-05-01T00:00:00.000Z".to_owned()),
             until: Some("2024-05-01T01:00:00.000Z".to_owned()),
             values_not_converted: 0,
+            undecided_offsets: 0,
             partitions: Some(vec![rest::PartitionEnd {
                 partition: 0,
                 start_offset: 0,
@@ -64,6 +65,9 @@ async fn a_time_range_is_half_open_and_finds_the_late() {
                 exhaustive: true,
                 lost_offsets: Vec::new(),
                 first_offset_at_or_after_until: Some(2),
+                high_watermark: 6,
+                last_stable_offset: Some(6),
+                undecided_offsets: 0,
             }]),
             partitions_left_out: None,
         };

@@ -7,7 +7,7 @@ use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use tidegate_client::{Cluster, ClusterConfig, NewTopic, OffsetQuery, Producer, ProducerSettings};
 use tidegate_model::{Isolation, OffsetRange};
-use tidegate_plan::EndStatement;
+use tidegate_plan::{EndStatement, LogEnd};
 use tidegate_server::engine::{Engine, EngineLimits, Payloads, ReadRequest};
 use tidegate_testkit::{kafka, unique_topic};
 
@@ -16,13 +16,13 @@ use crate::support::{Each, Seen, complete, last, name, soon};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Subject {
-    engine: Engine,
-    cluster: Cluster,
-    topic: String,
+pub struct Subject {
+    pub engine: Engine,
+    pub cluster: Cluster,
+    pub topic: String,
 }
 
-async fn subject(bootstrap: &str, partitions: i32) -> Subject {
+pub async fn subject(bootstrap: &str, partitions: i32) -> Subject {
     let config = ClusterConfig::new([bootstrap]);
     let producer = Producer::new(&config, ProducerSettings::default()).unwrap();
     let cluster = Cluster::connect(config).await.unwrap();
@@ -34,10 +34,14 @@ async fn subject(bootstrap: &str, partitions: i32) -> Subject {
 }
 
 impl Subject {
-    async fn read(&self, request: ReadRequest) -> (Vec<i64>, EndStatement) {
+    pub async fn read(&self, request: ReadRequest) -> (Vec<i64>, EndStatement) {
+        let (records, end) = self.read_records(request).await;
+        (records.iter().map(|record| record.offset).collect(), end)
+    }
+
+    pub async fn read_records(&self, request: ReadRequest) -> (Vec<Seen>, EndStatement) {
         let read = self.engine.plan_read(request).await.unwrap();
-        let (records, end) = soon("the end", complete(read.stream(Each))).await.unwrap();
-        (records.iter().map(|record: &Seen| record.offset).collect(), end)
+        soon("the end", complete(read.stream(Each))).await.unwrap()
     }
 
     /// Waits until everything up to `offset` is decided: a commit or abort is acknowledged before its markers are written.
@@ -97,7 +101,10 @@ async fn markers_and_aborted_records_are_no_records_and_no_reason_to_wait() {
     let (offsets, end) = subject.read(ReadRequest::new(&subject.topic)).await;
     assert_eq!((offsets.as_slice(), end.exhaustive), (&committed[..], true));
     // The last offsets are markers, and the read has passed them; the open transaction lies behind the noted end.
-    assert_eq!(end.partitions[0].read, OffsetRange::new(0, 12));
+    let ended = &end.partitions[0];
+    assert_eq!((ended.read, ended.noted_end_offset, ended.undecided_offsets), (OffsetRange::new(0, 12), 12, 1));
+    let expected = LogEnd { high_watermark: 13, last_stable_offset: Some(12), undecided: OffsetRange::new(12, 13) };
+    assert_eq!((ended.log_end, end.undecided_offsets()), (expected, 1));
     for count in 0..=6 {
         let (offsets, end) = subject.read(last(&subject.topic, count)).await;
         let expected = &committed[committed.len().saturating_sub(usize::try_from(count).unwrap())..];
@@ -105,10 +112,16 @@ async fn markers_and_aborted_records_are_no_records_and_no_reason_to_wait() {
     }
 
     let uncommitted = ReadRequest { isolation: Isolation::ReadUncommitted, ..last(&subject.topic, 3) };
-    assert_eq!(subject.read(uncommitted).await.0, [9, 10, 12]);
+    let (offsets, end) = subject.read(uncommitted).await;
+    assert_eq!((offsets.as_slice(), end.undecided_offsets()), (&[9, 10, 12][..], 0));
+    assert_eq!(end.partitions[0].log_end, LogEnd::of(13));
     let described = &subject.engine.describe_topic(&subject.topic).await.unwrap().partitions[0];
     assert_eq!((described.last_stable_offset, described.high_watermark), (12, 13));
     tokio::task::spawn_blocking(move || open.abort_transaction(PATIENCE).unwrap()).await.unwrap();
+    soon("the decision", subject.decided(14)).await;
+    let (offsets, end) = subject.read(ReadRequest::new(&subject.topic)).await;
+    assert_eq!((offsets.as_slice(), end.undecided_offsets()), (&committed[..], 0));
+    assert_eq!(end.partitions[0].read, OffsetRange::new(0, 14));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

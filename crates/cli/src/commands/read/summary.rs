@@ -40,6 +40,16 @@ pub(super) fn lines(end: &EndStatement, limit: Option<u64>, written: u64, elapse
             ));
         }
     }
+    for partition in partitions.iter().filter(|partition| partition.undecided_offsets > 0) {
+        let (stable, high) =
+            (partition.last_stable_offset.unwrap_or(partition.noted_end_offset), partition.high_watermark);
+        lines.push(format!(
+            "undecided: {} of partition {} between the last stable offset {stable} and the high watermark {high} not \
+             considered: a transaction is open",
+            counted(partition.undecided_offsets, "offset"),
+            partition.partition,
+        ));
+    }
     if late > 0 {
         lines.push(format!(
             "late: {} of them stand behind a record from after the range; a read that stops there misses them",
@@ -74,6 +84,7 @@ mod tests {
             from: None,
             until: None,
             values_not_converted: 0,
+            undecided_offsets: 0,
             partitions: Some(vec![PartitionEnd {
                 partition: 0,
                 start_offset: 26_661,
@@ -87,6 +98,9 @@ mod tests {
                 exhaustive,
                 lost_offsets: lost,
                 first_offset_at_or_after_until: Some(51_693),
+                high_watermark: 336_776,
+                last_stable_offset: Some(336_776),
+                undecided_offsets: 0,
             }]),
             partitions_left_out: None,
         }
@@ -102,6 +116,21 @@ mod tests {
                 "late: 107 of them stand behind a record from after the range; a read that stops there misses them",
                 "9.7 MB written in 500 ms, 49,960 records/s",
             ]
+        );
+    }
+
+    #[test]
+    fn an_open_transaction_is_told_with_its_offsets() {
+        let mut end = end(true, 0, Vec::new());
+        for partition in end.partitions.iter_mut().flatten() {
+            partition.high_watermark += 7;
+            partition.undecided_offsets = 5;
+        }
+        let lines = lines(&end, None, 1, Duration::ZERO);
+        assert_eq!(
+            lines[1],
+            "undecided: 5 offsets of partition 0 between the last stable offset 336776 and the high watermark 336783 not \
+             considered: a transaction is open"
         );
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use tidegate_client::{OffsetAndTimestamp, OffsetQuery, TopicInfo};
+use tidegate_client::{ListOffsetsError, OffsetAndTimestamp, OffsetQuery, TopicInfo};
 use tidegate_model::{Isolation, OffsetRange, TimeRange, TopicName, TopicPartition};
 use tidegate_plan::{OffsetBounds, PartitionFacts, PartitionPlan, Proof, parse_range, plan_offsets, plan_time};
 
@@ -94,7 +94,8 @@ impl Engine {
         // The ends first: a record that is appended between the two questions then lies beyond what is read. The other way
         // round, "nothing at or after `from`" could be answered before it, and an end behind it noted after.
         let ends = self.log_ends(topic, partitions, isolation).await?;
-        let (starts, from_offsets, timed_offsets) = tokio::try_join!(
+        let (log_ends, starts, from_offsets, timed_offsets) = tokio::try_join!(
+            self.weigh_ends(topic, partitions, &ends, isolation),
             self.log_starts(topic, partitions),
             self.first_at_or_after(topic, partitions, from_ms, isolation),
             // No record's own time is below 0, so this is the first record that has one.
@@ -103,7 +104,7 @@ impl Engine {
         let facts = (0..partitions.len()).map(|at| PartitionFacts {
             partition: partitions[at],
             log_start_offset: starts[at],
-            noted_end_offset: ends[at],
+            log_end: log_ends[at],
             from_offset: from_offsets[at],
             first_timed_offset: timed_offsets[at],
         });
@@ -122,7 +123,12 @@ impl Engine {
         isolation: Isolation,
     ) -> Result<Vec<Option<i64>>, EndsError> {
         let Some(from_ms) = from_ms else { return Ok(vec![None; partitions.len()]) };
-        let found = self.ask(topic, partitions, OffsetQuery::AtOrAfter(from_ms), isolation).await?;
+        let found = match self.ask(topic, partitions, OffsetQuery::AtOrAfter(from_ms), isolation).await {
+            // Brokers look no time up in a topic whose format is v0 now. What it holds from other days may have timestamps, so
+            // all of it is read.
+            Err(ListOffsetsError::NoTimestamps { .. }) => return Ok(vec![Some(0); partitions.len()]),
+            found => found?,
+        };
         Ok(found.into_iter().map(|found| found.map(|OffsetAndTimestamp { offset, .. }| offset)).collect())
     }
 
@@ -137,7 +143,7 @@ impl Engine {
         let plan = |facts: PartitionFacts| {
             let options = options.clone();
             async move {
-                let end = facts.noted_end_offset;
+                let end = facts.log_end.noted();
                 let log = last::Log {
                     cluster: &self.inner.cluster,
                     topic_partition: TopicPartition::new(topic.clone(), facts.partition),
@@ -148,6 +154,9 @@ impl Engine {
                     partition: facts.partition,
                     read: OffsetRange::new(start, end),
                     noted_end_offset: end,
+                    log_end: facts.log_end,
+                    // They would be among the newest.
+                    undecided_offsets: facts.log_end.undecided.len(),
                     lost: None,
                     untimed_before: 0,
                     proof: Proof::Offsets,

@@ -41,6 +41,7 @@ pub(crate) mod code {
     pub(crate) const CLUSTER_AUTHORIZATION_FAILED: i16 = 31;
     pub(crate) const TOPIC_ALREADY_EXISTS: i16 = 36;
     pub(crate) const NOT_CONTROLLER: i16 = 41;
+    pub(crate) const UNSUPPORTED_FOR_MESSAGE_FORMAT: i16 = 43;
     pub(crate) const KAFKA_STORAGE_ERROR: i16 = 56;
     pub(crate) const LISTENER_NOT_FOUND: i16 = 72;
     pub(crate) const FENCED_LEADER_EPOCH: i16 = 74;

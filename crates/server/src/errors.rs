@@ -275,6 +275,7 @@ fn list_offsets(error: &ListOffsetsError) -> Coded {
         ListOffsetsError::MaxTimestampUnsupported { broker, version: _ } => {
             Coded::from(Code::ClusterProtocol).with("broker", broker)
         }
+        ListOffsetsError::NoTimestamps { topic_partition } => Coded::from(Code::ClusterRefused).at(topic_partition),
         ListOffsetsError::Refused { topic_partition, code } => {
             Coded::from(Code::ClusterRefused).at(topic_partition).with("kafka_error", code)
         }
@@ -312,6 +313,10 @@ fn read(error: &ReadError) -> Coded {
         ReadError::OutOfOrder { topic_partition, base_offset, before: _ } => {
             Coded::from(Code::BatchUnreadable).at(topic_partition).with("base_offset", base_offset)
         }
+        ReadError::BeyondEnd { topic_partition, base_offset, high_watermark } => Coded::from(Code::BatchUnreadable)
+            .at(topic_partition)
+            .with("base_offset", base_offset)
+            .with("high_watermark", high_watermark),
         ReadError::BatchTooLarge { topic_partition, offset, bytes, limit } => Coded::from(Code::BatchTooLarge)
             .at(topic_partition)
             .with("offset", offset)

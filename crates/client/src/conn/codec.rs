@@ -1,11 +1,16 @@
 //! One request as a frame, one frame as its response. Pure.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader};
+use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader};
 use kafka_protocol::protocol::{Decodable as _, Encodable as _, HeaderVersion as _, Request, StrBytes};
 
 use super::versions::UNSUPPORTED_VERSION;
 use crate::error::RequestFailure;
+
+/// What a response without records may take: room for the metadata of more than 200 000 partitions. A fetch's records stay views
+/// into the frame, but a decoded value takes up to some twenty times its bytes there, so a hostile broker could make more of a
+/// frame of the size of a fetch than this process has.
+const MAX_CONTROL_BYTES: usize = 16 << 20;
 
 /// The request as a whole frame, the four bytes of its size included.
 pub(super) fn encode_frame<R: Request>(
@@ -38,6 +43,10 @@ pub(super) fn correlation_id(frame: &[u8]) -> Option<i32> {
 /// The response in `frame`, which is the whole frame without its size. Bytes behind the response are let pass, as every
 /// client does.
 pub(super) fn decode_frame<R: Request>(mut frame: Bytes, version: i16) -> Result<R::Response, RequestFailure> {
+    if R::KEY != ApiKey::Fetch as i16 && frame.len() > MAX_CONTROL_BYTES {
+        let what = format!("it is {} bytes long; only fetched records take more than {MAX_CONTROL_BYTES}", frame.len());
+        return Err(RequestFailure::Garbage { what });
+    }
     let garbage = |error| RequestFailure::Garbage { what: format!("it cannot be decoded: {error}") };
     ResponseHeader::decode(&mut frame, R::Response::header_version(version)).map_err(garbage)?;
     R::Response::decode(&mut frame, version).map_err(garbage)
@@ -60,7 +69,7 @@ pub(super) fn decode_api_versions(frame: Bytes, version: i16) -> Result<ApiVersi
 #[cfg(test)]
 mod tests {
     use kafka_protocol::messages::api_versions_response::ApiVersion;
-    use kafka_protocol::messages::{MetadataRequest, MetadataResponse};
+    use kafka_protocol::messages::{FetchRequest, MetadataRequest, MetadataResponse};
     use kafka_protocol::protocol::decode_request_header_from_buffer;
 
     use super::*;
@@ -89,6 +98,14 @@ mod tests {
         let request = MetadataRequest::default().with_allow_auto_topic_creation(false);
         let failure = encode_frame(&request, 1, 0, &StrBytes::new()).unwrap_err();
         assert!(matches!(failure, RequestFailure::Encode { .. }), "{failure}");
+    }
+
+    #[test]
+    fn a_response_without_records_that_is_as_long_as_one_with_them_is_not_decoded() {
+        let frame = Bytes::from(vec![0; MAX_CONTROL_BYTES + 1]);
+        let failure = decode_frame::<MetadataRequest>(frame.clone(), 1).unwrap_err();
+        assert!(failure.to_string().contains("only fetched records"), "{failure}");
+        decode_frame::<FetchRequest>(frame, 4).unwrap();
     }
 
     #[test]

@@ -82,6 +82,12 @@ pub enum ListOffsetsError {
         /// The version agreed on.
         version: i16,
     },
+    /// The topic is kept in message format v0, which has no timestamps to look up.
+    #[error("partition {topic_partition} is kept in message format v0, which has no timestamps")]
+    NoTimestamps {
+        /// The partition.
+        topic_partition: TopicPartition,
+    },
     /// The broker answered with an error.
     #[error("offsets of partition {topic_partition}: {code}")]
     Refused {
@@ -223,6 +229,7 @@ struct LeaderRequest {
 fn refusal(topic_partition: TopicPartition, code: KafkaCode) -> ListOffsetsError {
     match code.0 {
         code::TOPIC_AUTHORIZATION_FAILED => ListOffsetsError::NotAuthorized { topic: topic_partition.topic },
+        code::UNSUPPORTED_FOR_MESSAGE_FORMAT => ListOffsetsError::NoTimestamps { topic_partition },
         _ => ListOffsetsError::Refused { topic_partition, code },
     }
 }

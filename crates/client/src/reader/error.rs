@@ -84,6 +84,19 @@ pub enum ReadError {
         /// The offset after the batch in front.
         before: i64,
     },
+    /// A batch lies beyond the end of the log: its base offset is wrong, and records would be lost in silence.
+    #[error(
+        "partition {topic_partition}: a batch has base offset {base_offset}, but the log ends at {high_watermark}: it is \
+         damaged"
+    )]
+    BeyondEnd {
+        /// The partition.
+        topic_partition: TopicPartition,
+        /// The batch's base offset.
+        base_offset: i64,
+        /// Where the log ends.
+        high_watermark: i64,
+    },
     /// One batch needs a larger response than the limits allow.
     #[error(
         "a batch of {bytes} bytes at offset {offset} of partition {topic_partition} is larger than the fetch limit of \

@@ -13,7 +13,7 @@ use super::ReaderOptions;
 use super::demand::Demand;
 use super::error::ReadError;
 use super::request::{self, Ask, Fetched};
-use super::walk::{self, Delivery, Standstill, Unreadable, Walk};
+use super::walk::{self, Delivery, Standstill, Tail, Unreadable, Walk};
 use crate::budget::{Held, Registration};
 use crate::cluster::{Cluster, LeaderError, MetadataError};
 use crate::conn::Connection;
@@ -29,6 +29,9 @@ const INLINE_BYTES: usize = 32 << 10;
 
 /// What a response may hold besides record batches.
 const RESPONSE_OVERHEAD: usize = 64 << 10;
+
+/// What a fetch that asks after one batch asks for beyond it.
+const PROBE_BYTES: usize = 4 << 10;
 
 /// The first pause after a fetch that came back empty at once.
 const EMPTY_PAUSE: Duration = Duration::from_millis(5);
@@ -91,6 +94,18 @@ enum Trouble {
     Metadata(MetadataError),
     Request(RequestError),
     Refused(KafkaCode),
+}
+
+/// What came of asking after a doubtful batch.
+enum Doubt {
+    Wrong(Box<ReadError>),
+    Trouble(Trouble),
+}
+
+impl From<ReadError> for Doubt {
+    fn from(error: ReadError) -> Self {
+        Self::Wrong(Box::new(error))
+    }
 }
 
 impl From<RequestError> for Trouble {
@@ -187,10 +202,14 @@ impl Task {
     }
 
     async fn fetch(&mut self, bytes: usize) -> Result<Fetched, Trouble> {
+        self.fetch_from(self.position, bytes).await
+    }
+
+    async fn fetch_from(&mut self, offset: i64, bytes: usize) -> Result<Fetched, Trouble> {
         let Lead { connection, epoch } = self.lead().await?;
         let version = connection.version::<FetchRequest>()?;
         let ask = Ask {
-            offset: self.position,
+            offset,
             bytes,
             max_wait: self.options.fetch_max_wait,
             isolation: self.options.isolation,
@@ -307,6 +326,16 @@ impl Task {
         let range = OffsetRange::new(begin, self.end);
         let limits = self.options.batch_limits;
         let mut walk = Walk::new(records, range, self.options.isolation, aborted, limits.check_crcs);
+        if let Some(tail) = walk.doubtful()
+            && ![high_watermark, last_stable_offset].contains(&tail.next_offset)
+        {
+            match self.doubt(&tail, high_watermark).await {
+                Ok(()) => {}
+                Err(Doubt::Wrong(error)) => return Err((*error).into()),
+                // Asked again from the same position.
+                Err(Doubt::Trouble(trouble)) => return self.recover(trouble).await,
+            }
+        }
         let mut gathered = Gathered::default();
         loop {
             let delivery = match walk.next(&limits) {
@@ -350,6 +379,29 @@ impl Task {
                 Err(ReadError::Request { topic_partition: self.topic_partition.clone(), source }.into())
             }
         }
+    }
+
+    /// Asks the leader whether a batch stands where its base offset says.
+    async fn doubt(&mut self, tail: &Tail, high_watermark: i64) -> Result<(), Doubt> {
+        let TopicPartition { topic, partition } = &self.topic_partition;
+        if tail.next_offset > high_watermark {
+            // The mark came with the batch, but a broker may be late with it.
+            let query = [(*partition, OffsetQuery::Latest)];
+            let end = self.cluster.list_offsets(topic, &query, Isolation::ReadUncommitted).await;
+            let here = || self.topic_partition.clone();
+            let requested = self.position;
+            let end = end.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
+            let high_watermark = end.first().and_then(|end| end.found).map_or(high_watermark, |end| end.offset);
+            if tail.next_offset > high_watermark {
+                let (topic_partition, base_offset) = (here(), tail.span.base_offset);
+                return Err(ReadError::BeyondEnd { topic_partition, base_offset, high_watermark }.into());
+            }
+        }
+        // The batch itself, and enough of the one behind it to tell its offset.
+        let bytes = tail.bytes.saturating_add(PROBE_BYTES).min(self.most());
+        let _held = self.room(bytes).await;
+        let probe = self.fetch_from(tail.span.base_offset.saturating_sub(1), bytes).await.map_err(Doubt::Trouble)?;
+        walk::confirm(tail, &probe.records).map_err(|wrong| self.unreadable(wrong).into())
     }
 
     /// Room for the records of a compressed batch, as far as they can be guessed, or of old messages. What is gathered goes out before the task

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tidegate_model::{Isolation, OffsetRange, RecordBatch, read_varint};
 use tidegate_wire::{
-    BatchError, BatchLimits, ControlRecord, ControlRecordError, MarkerKind, RawBatch, RecordSetSplitter, Stored,
-    split_record_set,
+    BatchError, BatchLimits, BatchSpan, ControlRecord, ControlRecordError, MarkerKind, RawBatch, RecordSetSplitter,
+    Stored, split_record_set,
 };
 
 use super::aborted::{Aborted, AbortedTransactions};
@@ -22,6 +22,21 @@ pub(super) struct Walk {
     aborted: Option<AbortedTransactions>,
     /// Two batches of the record set that stand in the wrong order.
     disorder: Option<Unreadable>,
+    tail: Option<Tail>,
+}
+
+/// The last batch of a record set when a gap is in front of it and nothing behind it.
+///
+/// Nothing but the order of batches vouches for a base offset, since no CRC covers it. A wrong one would pass for a gap that
+/// compaction left, and the batches behind it for ones from before the position: records lost in silence. The last batch has
+/// none behind it that would tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The first offset of the gap.
+    pub(super) gap: i64,
+    pub(super) span: BatchSpan,
+    pub(super) next_offset: i64,
+    pub(super) bytes: usize,
 }
 
 /// A batch to deliver.
@@ -69,11 +84,17 @@ impl Walk {
             Isolation::ReadCommitted => Some(AbortedTransactions::new(aborted)),
             Isolation::ReadUncommitted => None,
         };
-        // Nothing but the order vouches for a batch's base offset (the CRC does not cover it). A wrong one would pass for a
-        // gap that compaction left, and the batches behind it for ones from before the position: records lost in silence.
-        let disorder = disorder(&records);
+        let (disorder, tail) = match order(&records, range.start) {
+            Ok(tail) => (None, tail),
+            Err(disorder) => (Some(disorder), None),
+        };
         let is_empty = records.is_empty();
-        Self { is_empty, batches: split_record_set(records, range.start, check_crcs), range, aborted, disorder }
+        Self { is_empty, batches: split_record_set(records, range.start, check_crcs), range, aborted, disorder, tail }
+    }
+
+    /// The last batch, if its base offset is worth a doubt: the gap in front of it reaches into the range.
+    pub(super) fn doubtful(&self) -> Option<Tail> {
+        self.tail.filter(|tail| tail.gap < self.range.end && self.disorder.is_none())
     }
 
     /// The position: all offsets before it have been considered, those of the last delivery included.
@@ -106,7 +127,7 @@ impl Walk {
                 return None;
             }
             let counts = match &stored {
-                Stored::Batch(raw) => match self.counts(raw, limits) {
+                Stored::Batch(raw) => match self.counts_surely(raw, limits) {
                     Ok(counts) => counts,
                     Err(unreadable) => return Some(Err(unreadable)),
                 },
@@ -138,6 +159,16 @@ impl Walk {
         Ok(!attributes.is_control() && header.record_count > 0)
     }
 
+    /// As [`Walk::counts`]; what is not delivered, and so never opened, has its CRC checked here: a damaged header must not
+    /// pass for a marker or an emptied batch.
+    fn counts_surely(&mut self, raw: &RawBatch, limits: &BatchLimits) -> Result<bool, Unreadable> {
+        let counts = self.counts(raw, limits)?;
+        if !counts && limits.check_crcs {
+            raw.verify_crc().map_err(Unreadable::Batch)?;
+        }
+        Ok(counts)
+    }
+
     /// How the walk ended, for one that did not move the position.
     pub(super) fn standstill(&self) -> Standstill {
         match self.batches.leftover() {
@@ -148,18 +179,49 @@ impl Walk {
     }
 }
 
-/// The first batch of a record set that ends at or before the end of the one in front of it. One that merely overlaps it
-/// loses nothing: its records behind that end are delivered.
-fn disorder(records: &Bytes) -> Option<Unreadable> {
-    let mut end = i64::MIN;
-    for stored in split_record_set(records.clone(), 0, false).flatten() {
-        let next = stored.next_offset();
-        if next <= end {
-            return Some(Unreadable::OutOfOrder { base_offset: stored.span().base_offset, before: end });
+/// Whether the batches of a record set stand in order, and if so, its [`Tail`].
+///
+/// A batch that ends at or before the end of the one in front of it is out of order. One that merely overlaps it loses nothing:
+/// its records behind that end are delivered.
+fn order(records: &Bytes, position: i64) -> Result<Option<Tail>, Unreadable> {
+    let (mut end, mut tail) = (i64::MIN, None);
+    let mut entries = split_record_set(records.clone(), position, false);
+    for entry in entries.by_ref() {
+        // What cannot be read is met by the walk.
+        let Ok(stored) = entry else {
+            tail = None;
+            continue;
+        };
+        let (span, next_offset) = (stored.span(), stored.next_offset());
+        if next_offset <= end {
+            return Err(Unreadable::OutOfOrder { base_offset: span.base_offset, before: end });
         }
-        end = next;
+        let gap = end.max(position);
+        tail = (span.base_offset > gap).then(|| Tail { gap, span, next_offset, bytes: stored.bytes().len() });
+        end = next_offset;
     }
-    None
+    match entries.leftover().and_then(|left| left.base_offset) {
+        Some(base_offset) if base_offset < end => Err(Unreadable::OutOfOrder { base_offset, before: end }),
+        Some(_) => Ok(None),
+        None => Ok(tail),
+    }
+}
+
+/// What a fetch from one offset before a doubtful batch tells of it.
+///
+/// The broker answers with the first batch that ends at or behind the offset that it was asked for. If that is another than
+/// the doubtful one, the gap holds records, and its base offset is wrong. If it is the same, what stands behind it must follow
+/// it; if nothing does, as at the end of a segment, nothing speaks against it.
+pub(super) fn confirm(tail: &Tail, probe: &Bytes) -> Result<(), Unreadable> {
+    let asked = tail.span.base_offset.saturating_sub(1);
+    order(probe, asked)?;
+    let mut entries = split_record_set(probe.clone(), asked, false).flatten();
+    match entries.find(|stored| stored.next_offset() > asked) {
+        Some(first) if first.span().base_offset != tail.span.base_offset => {
+            Err(Unreadable::OutOfOrder { base_offset: first.span().base_offset, before: tail.next_offset })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn ends_aborted(raw: &RawBatch, limits: &BatchLimits) -> Result<bool, Unreadable> {
@@ -284,6 +346,47 @@ mod tests {
             assert_eq!(met, Unreadable::OutOfOrder { base_offset: 20, before: 510 });
             assert_eq!(walk.position(), 0, "nothing is passed over");
             assert!(walk.next(&LIMITS).is_none());
+        }
+    }
+
+    #[test]
+    fn a_gap_before_the_last_batch_is_a_doubt_until_something_follows() {
+        let doubt = |records: Bytes, start, end| {
+            let range = OffsetRange::new(start, end);
+            let walk = Walk::new(records, range, Isolation::ReadCommitted, vec![], true);
+            walk.doubtful().map(|tail| (tail.gap, tail.span.base_offset, tail.next_offset))
+        };
+        assert_eq!(doubt(set(&[plain(0, 10), plain(500, 10)]), 0, 900), Some((10, 500, 510)));
+        assert_eq!(doubt(plain(500, 10), 10, 900), Some((10, 500, 510)));
+        assert_eq!(doubt(plain(500, 10), 10, 50), Some((10, 500, 510)), "the end is passed over too");
+        assert_eq!(doubt(set(&[plain(0, 10), plain(500, 10)]), 0, 10), None, "the gap lies behind the range");
+        assert_eq!(doubt(set(&[plain(0, 10), plain(10, 10)]), 0, 900), None);
+        assert_eq!(doubt(set(&[plain(0, 10), plain(500, 10), plain(510, 1).slice(..8)]), 0, 900), None);
+        let cut = set(&[plain(0, 10), plain(500, 10), plain(20, 1).slice(..8)]);
+        let mut walk = Walk::new(cut, OffsetRange::new(0, 900), Isolation::ReadCommitted, vec![], true);
+        assert_eq!(walk.next(&LIMITS).unwrap().unwrap_err(), Unreadable::OutOfOrder { base_offset: 20, before: 510 });
+    }
+
+    #[test]
+    fn a_probe_before_a_doubtful_batch_tells_a_gap_from_a_wrong_offset() {
+        let walk = Walk::new(plain(500, 10), OffsetRange::new(10, 900), Isolation::ReadCommitted, vec![], true);
+        let tail = walk.doubtful().unwrap();
+        confirm(&tail, &plain(500, 10)).unwrap();
+        confirm(&tail, &set(&[plain(500, 10), plain(510, 5)])).unwrap();
+        let wrong = |probe| confirm(&tail, &probe).unwrap_err();
+        assert_eq!(wrong(plain(490, 10)), Unreadable::OutOfOrder { base_offset: 490, before: 510 });
+        let followed = set(&[plain(500, 10), plain(20, 10)]);
+        assert_eq!(wrong(followed), Unreadable::OutOfOrder { base_offset: 20, before: 510 });
+    }
+
+    #[test]
+    fn a_damaged_header_does_not_pass_for_an_emptied_batch_or_a_marker() {
+        for (byte, value) in [(60, 0), (22, 0x20)] {
+            let mut bad = BytesMut::from(&plain(5, 2)[..]);
+            bad[byte] = value;
+            let mut walk = Walk::new(bad.freeze(), OffsetRange::new(5, 9), Isolation::ReadCommitted, vec![], true);
+            let met = walk.next(&LIMITS).unwrap().unwrap_err();
+            assert!(matches!(met, Unreadable::Batch(BatchError::Crc { .. })), "{met:?}");
         }
     }
 

@@ -160,6 +160,7 @@ async fn attempts_are_counted_and_refusals_that_stay_are_not_repeated() {
         assert_eq!(asked.load(Ordering::SeqCst), expected, "code {code}");
         match error.unwrap_err() {
             ListOffsetsError::NotAuthorized { .. } => assert_eq!(code, 29),
+            ListOffsetsError::NoTimestamps { .. } => assert_eq!(code, 43),
             ListOffsetsError::Refused { code: refused, .. } => assert_eq!(refused.0, code),
             other => panic!("{other}"),
         }

@@ -7,6 +7,7 @@ use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use tidegate_client::{Cluster, ClusterConfig, NewTopic, OffsetQuery, ReaderOptions};
 use tidegate_model::{Isolation, TopicName};
+use tidegate_testkit::kafka::{Kafka, KafkaConfig};
 use tidegate_testkit::{kafka, unique_topic};
 
 use crate::support::{drain, name, options, slice};
@@ -164,4 +165,113 @@ async fn an_open_transaction_bounds_what_is_committed_and_reading_goes_on_when_i
     let (rest, result) = drain(&mut reader).await;
     result.unwrap();
     assert_eq!((rest, reader.position()), (vec![3, 4, 5], 7));
+}
+
+/// What stands at each key at last.
+type Latest = BTreeMap<String, String>;
+
+/// Writes transactions of two records each, every third one aborted; the keys come again and again.
+fn overwrite(producer: &BaseProducer, topic: &TopicName, rounds: std::ops::Range<usize>, latest: &mut Latest) {
+    for round in rounds {
+        producer.begin_transaction().unwrap();
+        let mut written = Vec::new();
+        for key in [round % 5, (round + 2) % 5] {
+            let (key, value) = (format!("k{key}"), format!("v{round}"));
+            let record = BaseRecord::to(topic.as_str()).partition(0).key(&key).payload(&value);
+            producer.send(record).map_err(|(error, _)| error).unwrap();
+            written.push((key, value));
+        }
+        if round % 3 == 2 {
+            producer.flush(PATIENCE).unwrap();
+            producer.abort_transaction(PATIENCE).unwrap();
+        } else {
+            producer.commit_transaction(PATIENCE).unwrap();
+            latest.extend(written);
+        }
+    }
+}
+
+/// All that is committed, as key and value in offset order, by large fetches and by small ones.
+async fn committed(cluster: &Cluster, topic: &TopicName) -> Vec<(String, String)> {
+    let end = latest(cluster, topic, 0, Isolation::ReadCommitted).await;
+    let mut records = Vec::new();
+    for max_partition_fetch_bytes in [1, 1 << 20] {
+        records.clear();
+        let options = ReaderOptions { max_partition_fetch_bytes, ..options() };
+        let mut reader = cluster.read(slice(topic.as_str(), 0, 0, end), options);
+        let mut before = -1;
+        while let Some(chunk) = reader.next().await {
+            for batch in chunk.unwrap().batches {
+                for record in batch.records().map(Result::unwrap) {
+                    assert!(record.offset > before, "{} after {before}", record.offset);
+                    before = record.offset;
+                    let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+                    records.push((text(record.key), text(record.value)));
+                }
+            }
+        }
+        assert_eq!(reader.position(), end, "the read ends, whatever the cleaner left");
+    }
+    records
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_is_read_rightly_while_it_is_compacted_and_after() {
+    // Its cleaner looks again after 100 ms and not after 15 s.
+    let config = KafkaConfig::default().with("log.cleaner.backoff.ms", 100);
+    let start = move || Kafka::start_or_skip("compaction", config);
+    let Some(kafka) = tokio::task::spawn_blocking(start).await.unwrap() else { return };
+    let bootstrap = kafka.bootstrap();
+    let cluster = Cluster::connect(ClusterConfig::new([bootstrap.as_str()])).await.unwrap();
+    let topic = name(&unique_topic("compacted"));
+    let config = [
+        ("cleanup.policy", "compact"),
+        ("segment.ms", "200"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("delete.retention.ms", "0"),
+    ];
+    let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let new = NewTopic { name: topic.clone(), partitions: 1, replication_factor: 1, config };
+    cluster.create_topic(&new).await.unwrap();
+
+    let mut transactions = tokio::task::spawn_blocking({
+        let (bootstrap, topic) = (bootstrap.clone(), topic.clone());
+        move || Transactions::new(&bootstrap, &topic)
+    })
+    .await
+    .unwrap();
+    let mut expected = Latest::new();
+    let mut seen = usize::MAX;
+    for step in 0..300 {
+        // Only a new record closes a segment, and only closed ones are compacted. The first steps write what is overwritten,
+        // the later ones leave a key of their own.
+        let written = topic.clone();
+        (transactions, expected) = tokio::task::spawn_blocking(move || {
+            if step < 6 {
+                overwrite(&transactions.producer, &written, step * 10..step * 10 + 10, &mut expected);
+            } else {
+                transactions.producer.begin_transaction().unwrap();
+                let value = step.to_string();
+                let record = BaseRecord::to(written.as_str()).partition(0).key("tick").payload(&value);
+                transactions.producer.send(record).map_err(|(error, _)| error).unwrap();
+                transactions.commit();
+                expected.insert("tick".to_owned(), value);
+            }
+            (transactions, expected)
+        })
+        .await
+        .unwrap();
+        let records = committed(&cluster, &topic).await;
+        // What is committed a moment ago may not be decided yet: its marker is written behind the answer.
+        let last: Latest = records.iter().cloned().collect();
+        for (key, value) in expected.iter().filter(|(key, _)| step >= 7 && *key != "tick") {
+            assert_eq!(last.get(key), Some(value), "the last value of each key is never lost");
+        }
+        seen = records.iter().filter(|(key, _)| key != "tick").count();
+        if step >= 7 && seen == 5 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(seen, 5, "one record of each key is left of 120");
 }

@@ -285,6 +285,54 @@ async fn a_gap_under_a_log_start_that_moved_meanwhile_is_a_loss_and_not_compacti
     );
 }
 
+/// A broker whose log holds a batch with base offset 500 in place of 10, ends at `high_watermark`, and gives one batch an answer
+/// as long as it is asked for no more than 200 bytes.
+async fn misplaced(high_watermark: i64) -> (FakeBroker, Cluster) {
+    let log: Vec<(i64, Bytes)> = [0, 500, 20, 30].iter().map(|base| (base + 10, batch(*base, 10))).collect();
+    let broker = FakeBroker::serving(topic(), move |request| {
+        if request.api == ApiKey::ListOffsets {
+            return list_offsets(request, |_, _| (0, -1, high_watermark));
+        }
+        let asked = &request.fetch().topics[0].partitions[0];
+        let from = log.iter().skip_while(|(next, _)| *next <= asked.fetch_offset).map(|(_, batch)| batch.clone());
+        let batches: Vec<_> = from.take(if asked.partition_max_bytes <= 200 { 1 } else { 4 }).collect();
+        FetchAnswer::records(set(&batches), high_watermark).to(request)
+    })
+    .await;
+    let cluster = connect(broker.bootstrap()).await;
+    (broker, cluster)
+}
+
+#[tokio::test]
+async fn a_wrong_base_offset_at_the_end_of_an_answer_is_damage_and_no_gap() {
+    let options = ReaderOptions { max_partition_fetch_bytes: 200, ..options() };
+    // Beyond the log's end; below it, where another fetch tells.
+    for (high_watermark, end) in [(40, 40), (1_000, 1_000), (1_000, 400)] {
+        let (_broker, cluster) = misplaced(high_watermark).await;
+        let mut reader = cluster.read(slice("t", 0, 0, end), options.clone());
+        let (read, result) = drain(&mut reader).await;
+        assert_eq!((read, reader.position()), (offsets(0..10), 10));
+        match (high_watermark, result) {
+            (40, Err(ReadError::BeyondEnd { base_offset: 500, high_watermark: 40, .. })) => {}
+            (1_000, Err(ReadError::OutOfOrder { base_offset: 20, before: 510, .. })) => {}
+            (_, other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn gaps_of_compaction_are_passed_whatever_the_answers_hold() {
+    let batches: Vec<Bytes> = [0, 7, 90, 300, 301, 1_000].iter().map(|base| batch(*base, 1)).collect();
+    for max_partition_fetch_bytes in [1, 200, 1 << 20] {
+        let (_broker, cluster) = serving(Log::of(batches.clone())).await;
+        let options = ReaderOptions { max_partition_fetch_bytes, ..options() };
+        let mut reader = cluster.read(slice("t", 0, 0, 1_001), options);
+        let (read, result) = drain(&mut reader).await;
+        result.unwrap();
+        assert_eq!((read, reader.position()), (vec![0, 7, 90, 300, 301, 1_000], 1_001));
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_batch_is_reported_once_with_its_offsets_after_what_stands_before_it() {
     for compression in [Compression::None, Compression::Lz4] {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use process::{Attempt, Process};
 
-pub use artefacts::VERSION;
+pub use artefacts::{OLD_VERSION, VERSION};
 
 /// The environment variable in which `cargo xtask test` tells the tests where the shared Kafka is.
 pub const SHARED: &str = "TIDEGATE_TEST_KAFKA";
@@ -50,7 +50,7 @@ pub fn shared(test: &str) -> Option<String> {
 /// # Errors
 /// [`StartError::is_unavailable`] tells whether they cannot be had here.
 pub fn libs() -> Result<PathBuf, StartError> {
-    artefacts::libs()
+    artefacts::libs(&artefacts::CURRENT)
 }
 
 /// How to start a [`Kafka`].
@@ -60,12 +60,33 @@ pub struct KafkaConfig {
     pub properties: Vec<(String, String)>,
     /// How long a start may take until the broker answers, the fetching of its jars not counted.
     pub start_timeout: Duration,
+    /// Which Apache Kafka.
+    pub release: Release,
+}
+
+/// Which Apache Kafka to start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Release {
+    /// [`VERSION`].
+    #[default]
+    Current,
+    /// [`OLD_VERSION`], with a ZooKeeper in the same process: it still stores message formats v0 and v1.
+    Old,
+}
+
+impl Release {
+    fn artefact(self) -> artefacts::Artefact {
+        match self {
+            Self::Current => artefacts::CURRENT,
+            Self::Old => artefacts::OLD,
+        }
+    }
 }
 
 impl Default for KafkaConfig {
     fn default() -> Self {
         // Three to five seconds on an idle machine; test machines are not idle.
-        KafkaConfig { properties: Vec::new(), start_timeout: Duration::from_secs(120) }
+        KafkaConfig { properties: Vec::new(), start_timeout: Duration::from_secs(120), release: Release::Current }
     }
 }
 
@@ -89,7 +110,7 @@ pub struct Kafka {
 impl Kafka {
     /// Starts a broker and returns once it has answered a metadata request with itself in it.
     pub fn start(config: KafkaConfig) -> Result<Kafka, StartError> {
-        let libs = artefacts::libs()?;
+        let libs = artefacts::libs(&config.release.artefact())?;
         let mut lost_ports = Vec::new();
         for _ in 0..PORT_ATTEMPTS {
             let ports = ports::free_pair().map_err(StartError::io("find free ports"))?;
@@ -152,14 +173,16 @@ impl Kafka {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A program that the start needs is not installed.
-    #[error("`{program}` is not on the PATH; Apache Kafka {VERSION} for the tests needs it")]
+    #[error("`{program}` is not on the PATH; Apache Kafka for the tests needs it")]
     Missing {
         /// `mvn` or `java`.
         program: &'static str,
     },
     /// Maven did not get the jars: no network and nothing in its local repository, most likely.
-    #[error("Maven did not fetch Apache Kafka {VERSION}: {output}")]
+    #[error("Maven did not fetch Apache Kafka {version}: {output}")]
     Fetch {
+        /// Of Apache Kafka.
+        version: &'static str,
         /// What Maven said, its last lines.
         output: String,
     },

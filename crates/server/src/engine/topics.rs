@@ -123,7 +123,8 @@ impl Engine {
                     high_watermark,
                     last_stable_offset,
                     first_timestamp_ms: first,
-                    last_timestamp_ms: last,
+                    // Apache Kafka answers from its segments, which hold deleted records for a while.
+                    last_timestamp_ms: timestamp(last.filter(|last| last.offset >= log_start_offset)),
                     leader: partition.leader,
                 }
             },
@@ -144,6 +145,9 @@ impl Engine {
     ) -> Result<Vec<Option<i64>>, DescribeTopicError> {
         // Time 0 and not "earliest": that one answers with an offset and no timestamp.
         let found = self.ask(topic, partitions, OffsetQuery::AtOrAfter(0), Isolation::ReadUncommitted).await;
+        if let Err(ListOffsetsError::NoTimestamps { .. }) = found {
+            return Ok(vec![None; partitions.len()]);
+        }
         Ok(found.map_err(EndsError::from)?.into_iter().map(timestamp).collect())
     }
 
@@ -151,11 +155,13 @@ impl Engine {
         &self,
         topic: &TopicName,
         partitions: &[i32],
-    ) -> Result<Vec<Option<i64>>, DescribeTopicError> {
+    ) -> Result<Vec<Option<OffsetAndTimestamp>>, DescribeTopicError> {
         match self.ask(topic, partitions, OffsetQuery::MaxTimestamp, Isolation::ReadUncommitted).await {
-            Ok(found) => Ok(found.into_iter().map(timestamp).collect()),
-            // Brokers before Apache Kafka 3.0, and Event Hubs. The topic has a description without it.
-            Err(ListOffsetsError::MaxTimestampUnsupported { .. }) => Ok(vec![None; partitions.len()]),
+            Ok(found) => Ok(found),
+            // Brokers before Apache Kafka 3.0, and Event Hubs; a topic in message format v0. It has a description without it.
+            Err(ListOffsetsError::MaxTimestampUnsupported { .. } | ListOffsetsError::NoTimestamps { .. }) => {
+                Ok(vec![None; partitions.len()])
+            }
             Err(error) => Err(EndsError::from(error).into()),
         }
     }

@@ -22,8 +22,7 @@ async fn serve(near: &World, far: &World, first: &str) -> Server {
         producer,
         payloads,
     );
-    let mut config = ServerConfig::default();
-    config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let config = ServerConfig { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerConfig::default() };
     Server::start(config, clusters).await.unwrap()
 }
 

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::ports::Ports;
-use super::{KafkaConfig, StartError, artefacts, ready, tail};
+use super::{KafkaConfig, Release, StartError, artefacts, ready, tail};
 
 const LOG4J2: &str = include_str!("../../kafka/log4j2.properties");
+const LOG4J: &str = include_str!("../../kafka/log4j.properties");
 
 /// The broker tells nobody that it is ready, so it is asked this often; likewise whether it has ended.
 const POLL: Duration = Duration::from_millis(50);
@@ -44,15 +45,19 @@ pub(super) struct Process {
 pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<Attempt, StartError> {
     let data = TempDir::with_prefix("tidegate-kafka-").map_err(StartError::io("create a temporary directory"))?;
     let properties = data.path().join("server.properties");
-    let log4j2 = data.path().join("log4j2.properties");
-    fs::write(&log4j2, LOG4J2).map_err(StartError::io("write log4j2.properties"))?;
+    let logging = data.path().join("logging.properties");
+    let (text, setting) = match config.release {
+        Release::Current => (LOG4J2, "log4j2.configurationFile="),
+        Release::Old => (LOG4J, "log4j.configuration=file:"),
+    };
+    fs::write(&logging, text).map_err(StartError::io("write the logging's properties"))?;
     fs::write(&properties, server_properties(data.path(), config, ports))
         .map_err(StartError::io("write server.properties"))?;
 
     let java = |main: &str| {
         let mut java = Command::new("java");
         java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
-            .arg(format!("-Dlog4j2.configurationFile={}", log4j2.display()))
+            .arg(format!("-D{setting}{}", logging.display()))
             .arg("-cp")
             .arg(libs.join("*"))
             .arg(main)
@@ -60,21 +65,24 @@ pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<A
         java
     };
 
-    let cluster_id = cluster_id();
-    let formatted = java("kafka.tools.StorageTool")
-        .args(["format", "--cluster-id", &cluster_id, "--config"])
-        .arg(&properties)
-        .output()
-        .map_err(StartError::spawn("java", "run kafka.tools.StorageTool"))?;
-    if !formatted.status.success() {
-        let said = [formatted.stdout, formatted.stderr].concat();
-        return Err(StartError::Format { output: tail(&String::from_utf8_lossy(&said), 5) });
+    let cluster_id = (config.release == Release::Current).then(cluster_id);
+    if let Some(cluster_id) = &cluster_id {
+        format_storage(java("kafka.tools.StorageTool"), cluster_id, &properties)?;
     }
-
-    let log = new_log(ports.broker).map_err(StartError::io("create a log file for Kafka"))?;
+    let log = new_log(config.release, ports.broker).map_err(StartError::io("create a log file for Kafka"))?;
     let out = File::create(&log).map_err(StartError::io("create a log file for Kafka"))?;
     let err = out.try_clone().map_err(StartError::io("share Kafka's log file"))?;
-    let child = java("kafka.Kafka")
+    let mut broker = match config.release {
+        Release::Current => java("kafka.Kafka"),
+        Release::Old => {
+            // Run from its source.
+            let mut java =
+                java(&crate::workspace_root().join("crates/testkit/kafka/OldKafka.java").display().to_string());
+            java.arg(data.path().join("zookeeper")).arg(ports.controller.to_string());
+            java
+        }
+    };
+    let child = broker
         .arg(&properties)
         .stdout(out)
         .stderr(err)
@@ -96,13 +104,28 @@ pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<A
             return Err(StartError::Exited { status, log: process.log.clone(), tail: super::tail(&tail, 30) });
         }
         match ready::ask(ports.broker) {
-            Ok(state) if state.brokers > 0 && state.cluster_id.as_ref() == Some(&cluster_id) => {
+            // An old broker draws its cluster's id itself.
+            Ok(state) if state.brokers > 0 && (cluster_id.is_none() || state.cluster_id == cluster_id) => {
                 return Ok(Attempt::Running(process));
             }
             _ => sleep(POLL),
         }
     }
     Err(StartError::TimedOut { port: ports.broker, waited: config.start_timeout, log: process.log.clone() })
+}
+
+/// Formats the data directory, which KRaft wants.
+fn format_storage(mut java: Command, cluster_id: &str, properties: &Path) -> Result<(), StartError> {
+    let formatted = java
+        .args(["format", "--cluster-id", cluster_id, "--config"])
+        .arg(properties)
+        .output()
+        .map_err(StartError::spawn("java", "run kafka.tools.StorageTool"))?;
+    if formatted.status.success() {
+        return Ok(());
+    }
+    let said = [formatted.stdout, formatted.stderr].concat();
+    Err(StartError::Format { output: tail(&String::from_utf8_lossy(&said), 5) })
 }
 
 /// Lets a shell wait for the end of this process, which closes the pipe whatever the cause, and then end the broker.
@@ -175,13 +198,22 @@ impl Drop for Process {
 /// All else is Kafka's default, so that tests meet what users meet.
 fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String {
     let Ports { broker, controller } = ports;
+    let role = match config.release {
+        Release::Current => vec![
+            ("process.roles", "broker,controller".to_owned()),
+            ("node.id", "1".to_owned()),
+            ("listeners", format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}")),
+            ("controller.listener.names", "CONTROLLER".to_owned()),
+            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned()),
+            ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
+        ],
+        Release::Old => vec![
+            ("broker.id", "1".to_owned()),
+            ("listeners", format!("PLAINTEXT://127.0.0.1:{broker}")),
+            ("zookeeper.connect", format!("127.0.0.1:{controller}")),
+        ],
+    };
     let own = [
-        ("process.roles", "broker,controller".to_owned()),
-        ("node.id", "1".to_owned()),
-        ("listeners", format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}")),
-        ("controller.listener.names", "CONTROLLER".to_owned()),
-        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned()),
-        ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
         ("log.dirs", data.join("data").display().to_string()),
         ("offsets.topic.num.partitions", "1".to_owned()),
         ("offsets.topic.replication.factor", "1".to_owned()),
@@ -192,7 +224,7 @@ fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String 
         ("auto.create.topics.enable", "false".to_owned()),
         ("group.initial.rebalance.delay.ms", "0".to_owned()),
     ];
-    let own = own.iter().map(|(name, value)| (*name, value.as_str()));
+    let own = role.iter().chain(&own).map(|(name, value)| (*name, value.as_str()));
     let given = config.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     // Java's properties take the last of two lines with one name.
     own.chain(given).map(|(name, value)| format!("{name}={value}\n")).collect()
@@ -206,8 +238,8 @@ fn cluster_id() -> String {
 }
 
 /// A path for a new log, after the logs of long ago have been removed.
-fn new_log(port: u16) -> io::Result<PathBuf> {
-    let logs = artefacts::home().join("logs");
+fn new_log(release: Release, port: u16) -> io::Result<PathBuf> {
+    let logs = artefacts::home(&release.artefact()).join("logs");
     fs::create_dir_all(&logs)?;
     for entry in fs::read_dir(&logs)?.flatten() {
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|modified| modified.elapsed().ok());

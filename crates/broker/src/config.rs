@@ -120,8 +120,11 @@ const LEAST_REQUEST_LIMIT: usize = 1024;
 /// The limits of a broker. Each bounds memory, files or time that a client could otherwise claim without end.
 #[derive(Clone, Debug)]
 pub struct BrokerLimits {
-    /// Connections at a time; further ones are closed at once. Each takes a file descriptor.
+    /// Connections at a time; further ones are closed at once, unless one that rests makes room. Each takes a file
+    /// descriptor.
     pub max_connections: usize,
+    /// How long a connection must have rested to make room for another.
+    pub evict_idle_after: Duration,
     /// The largest Produce request, in bytes. A topic's `max.message.bytes` must stay below it.
     pub max_produce_bytes: usize,
     /// The largest request of any other kind, in bytes.
@@ -175,6 +178,7 @@ impl Default for BrokerLimits {
         const MIB: usize = 1 << 20;
         Self {
             max_connections: 4096,
+            evict_idle_after: Duration::from_secs(10),
             max_produce_bytes: 64 * MIB,
             max_request_bytes: MIB / 2,
             request_memory_bytes: 256 * MIB,

@@ -2,20 +2,22 @@
 
 mod connection;
 mod frames;
+mod places;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::shared::Shared;
+use places::Places;
 
 /// Accepts connections until the broker stops.
 pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker) {
-    let places = Arc::new(Semaphore::new(shared.config.limits.max_connections));
+    let limits = &shared.config.limits;
+    let places = Places::new(limits.max_connections, limits.evict_idle_after);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -30,15 +32,14 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: Ta
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some(place) = places.take() else {
             tracing::warn!(%peer, limit = shared.config.limits.max_connections, "too many connections; closing a new one");
             continue;
         };
         let shared = Arc::clone(&shared);
         tasks.spawn(async move {
-            let _place = place;
             tokio::select! {
-                () = connection::serve(&shared, stream, peer) => {}
+                () = connection::serve(&shared, stream, peer, &place) => {}
                 () = shared.kill.cancelled() => {}
             }
         });

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::frames::{Frame, FrameReadError, FrameReader};
+use super::places::Place;
 use crate::api::{self, Answer, Peer, Reply};
 use crate::memory::Pace;
 use crate::request::decode_with_limits;
@@ -23,8 +24,8 @@ const MOST_WAITING: usize = 16;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Serves a connection until its end.
-pub(super) async fn serve(shared: &Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
-    match run(shared, &mut stream).await {
+pub(super) async fn serve(shared: &Arc<Shared>, mut stream: TcpStream, peer: SocketAddr, place: &Place) {
+    match run(shared, &mut stream, place).await {
         Ok(()) => {}
         // Somebody meant another port, or this one with TLS: they will look for the reason here.
         Err(error @ ServeError::Read(FrameReadError::Size(_))) => tracing::warn!(%peer, %error, "closing a connection"),
@@ -38,6 +39,8 @@ enum ServeError {
     Read(#[from] FrameReadError),
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    #[error("it rested longest when there was no place for another")]
+    Evicted,
     #[error("the peer took no byte of an answer for {0:?}")]
     Stalled(Duration),
     #[error("the peer took an answer too slowly while others waited for its memory")]
@@ -48,13 +51,24 @@ enum ServeError {
     Closed(String),
 }
 
-async fn run(shared: &Arc<Shared>, stream: &mut TcpStream) -> Result<(), ServeError> {
+async fn run(shared: &Arc<Shared>, stream: &mut TcpStream, place: &Place) -> Result<(), ServeError> {
     stream.set_nodelay(true)?;
     let local = stream.local_addr()?;
     let mut reader = FrameReader::default();
+    let limits = &shared.config.limits;
     loop {
+        let rest = place.rest();
+        let goes_on = tokio::select! {
+            begun = reader.wait(stream, limits) => begun?,
+            () = rest.evicted() => return Err(ServeError::Evicted),
+            () = shared.stop.cancelled() => false,
+        };
+        drop(rest);
+        if !goes_on {
+            return Ok(());
+        }
         let frame = tokio::select! {
-            frame = reader.next(stream, &shared.config.limits, &shared.request_memory) => frame?,
+            frame = reader.next(stream, limits, &shared.request_memory) => frame?,
             () = shared.stop.cancelled() => return Ok(()),
         };
         // The leases are held until the request is answered: what it was decoded into lives as long.

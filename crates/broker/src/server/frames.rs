@@ -57,6 +57,20 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
+    /// Waits until a frame begins; `false` when the peer closed the connection instead.
+    pub(super) async fn wait<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        limits: &BrokerLimits,
+    ) -> Result<bool, FrameReadError> {
+        if !self.buffer.is_empty() {
+            return Ok(true);
+        }
+        self.buffer.reserve(LEAST_ROOM);
+        let read = timeout(limits.idle_timeout, stream.read_buf(&mut self.buffer)).await;
+        Ok(read.map_err(|_| FrameReadError::Idle(limits.idle_timeout))?? > 0)
+    }
+
     /// The next frame; `None` when the peer closed the connection between two.
     pub(super) async fn next<S: AsyncRead + Unpin>(
         &mut self,
@@ -64,12 +78,8 @@ impl FrameReader {
         limits: &BrokerLimits,
         memory: &RequestMemory,
     ) -> Result<Option<Frame>, FrameReadError> {
-        if self.buffer.is_empty() {
-            self.buffer.reserve(LEAST_ROOM);
-            let read = timeout(limits.idle_timeout, stream.read_buf(&mut self.buffer)).await;
-            if read.map_err(|_| FrameReadError::Idle(limits.idle_timeout))?? == 0 {
-                return Ok(None);
-            }
+        if !self.wait(stream, limits).await? {
+            return Ok(None);
         }
         let deadline = Instant::now() + limits.frame_timeout;
         let rest = self.rest_of_frame(stream, limits, memory);

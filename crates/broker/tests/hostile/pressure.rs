@@ -153,6 +153,39 @@ async fn a_flood_of_connections_that_say_nothing_or_little_costs_little() {
     assert_alive(&broker).await;
 }
 
+#[tokio::test]
+async fn those_who_take_all_places_and_rest_make_room_for_those_who_come_to_work() {
+    let _turn = TURN.lock().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.limits.max_connections = 20;
+    config.limits.evict_idle_after = Duration::from_millis(300);
+    let broker = Broker::start(config).await.unwrap();
+    // Half of them have said something that makes sense, and then no more.
+    let mut resting = Vec::new();
+    for n in 0..20 {
+        let mut client = Client::connect(broker.addr()).await;
+        if n % 2 == 0 {
+            client.call(&ApiVersionsRequest::default(), 3).await;
+        }
+        resting.push(client);
+    }
+    for _ in 0..5 {
+        soon("a connection", served(&broker)).await;
+    }
+}
+
+/// Connects until there is a place: one is turned away while nobody has rested for long enough.
+async fn served(broker: &Broker) {
+    loop {
+        let mut client = Client::connect(broker.addr()).await;
+        if client.try_call(&ApiVersionsRequest::default(), 3).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// What every eighth client of the flood goes on to send: the zeros that the frame consists of.
 fn whole_rest(n: usize) -> impl Iterator<Item = u8> {
     std::iter::repeat_n(0, if n % 8 == 7 { 30 } else { 0 })

@@ -54,7 +54,7 @@ fn heartbeat_request(group: &str, member: &str, generation: i32) -> HeartbeatReq
         .with_generation_id(generation)
 }
 
-fn commit_request(group: &str, member: &str, generation: i32, offsets: &[(i32, i64)]) -> OffsetCommitRequest {
+pub fn commit_request(group: &str, member: &str, generation: i32, offsets: &[(i32, i64)]) -> OffsetCommitRequest {
     let partition = |&(partition, offset): &(i32, i64)| {
         OffsetCommitRequestPartition::default()
             .with_partition_index(partition)

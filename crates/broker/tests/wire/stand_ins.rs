@@ -4,12 +4,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::api_versions_response::ApiVersion;
-use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, MetadataRequest, ResponseHeader};
-use kafka_protocol::protocol::Decodable;
+use kafka_protocol::messages::{
+    ApiKey, ApiVersionsRequest, DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest, ResponseHeader,
+};
+use kafka_protocol::protocol::{Decodable, StrBytes};
 use tidegate_broker::testing::{Fault, Flavour, Lie, Moment, Rule, Setup, TestCluster, UnknownApiVersions};
 use tidegate_broker::{Broker, BrokerConfig};
 
 use crate::common::*;
+use crate::groups::{commit_request, committed};
 
 /// An embedded broker with a topic of three partitions, five records in partition 0 of them, each a batch of its own.
 async fn filled(dir: &Path) -> Broker {
@@ -195,4 +198,40 @@ async fn an_idle_connection_dies_without_a_word_and_a_busy_one_lives() {
     let request = MetadataRequest::default();
     let call = client.try_call(&request, 5);
     assert!(tokio::time::timeout(Duration::from_millis(300), call).await.is_err(), "neither an answer nor an end");
+}
+
+#[tokio::test]
+async fn a_fifth_commit_in_a_second_is_answered_when_the_second_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = filled(dir.path()).await;
+    let cluster = cluster(&broker, Setup { flavour: Flavour::event_hubs(), ..Setup::default() }).await;
+    let mut client = client(&cluster).await;
+    let asked = Instant::now();
+    for offset in 1..=5 {
+        let answer = client.call(&commit_request("g", "", -1, &[(0, offset)]), 8).await;
+        assert_eq!(answer.topics[0].partitions[0].error_code, 0, "too many is no error");
+    }
+    // Only if the machine let five of them into one second.
+    assert!(cluster.late_commits() > 0 || asked.elapsed() >= Duration::from_secs(1));
+    let mut other = Client::connect(broker.addr()).await;
+    assert_eq!(committed(&mut other, "g").await, 5);
+}
+
+#[tokio::test]
+async fn a_coordinator_is_one_of_the_stand_ins() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = filled(dir.path()).await;
+    let cluster = cluster(&broker, Setup { brokers: 2, ..Setup::default() }).await;
+    let mut client = client(&cluster).await;
+    let port = i32::from(cluster.bootstrap().rsplit_once(':').unwrap().1.parse::<u16>().unwrap());
+    let key = StrBytes::from_static_str("g");
+    let old = client.call(&FindCoordinatorRequest::default().with_key(key.clone()), 1).await;
+    assert_eq!((old.error_code, old.node_id.0, old.port), (0, 1, port));
+    let new = client.call(&FindCoordinatorRequest::default().with_coordinator_keys(vec![key]), 4).await;
+    assert_eq!((new.coordinators[0].error_code, new.coordinators[0].port), (0, port));
+    let described = client.call(&DescribeClusterRequest::default().with_endpoint_type(1), 1).await;
+    assert_eq!(described.brokers.len(), 2);
+    cluster.rule(Rule::new(Fault::Error(15)).on(ApiKey::FindCoordinator).times(1));
+    let refused = client.call(&FindCoordinatorRequest::default().with_key(StrBytes::from_static_str("g")), 1).await;
+    assert_eq!(refused.error_code, 15);
 }

@@ -47,7 +47,7 @@ impl Stage {
             let mut next = 0;
             for size in (1..=5).cycle() {
                 let size = size.min(RECORDS - next);
-                write(&mut stream, partition, produced(next, size)).await;
+                write(&mut stream, TOPIC, partition, produced(next, size)).await;
                 next += size;
                 if next == RECORDS {
                     break;
@@ -134,10 +134,10 @@ fn produced(first: i64, count: i64) -> Bytes {
 }
 
 /// Produces a batch, past the stand-in brokers.
-async fn write(stream: &mut TcpStream, partition: i32, records: Bytes) {
+pub(crate) async fn write(stream: &mut TcpStream, topic: &'static str, partition: i32, records: Bytes) {
     const VERSION: i16 = 7;
     let data = PartitionProduceData::default().with_index(partition).with_records(Some(records));
-    let topic = TopicName(StrBytes::from_static_str(TOPIC));
+    let topic = TopicName(StrBytes::from_static_str(topic));
     let topic = TopicProduceData::default().with_name(topic).with_partition_data(vec![data]);
     let request = ProduceRequest::default().with_acks(-1).with_timeout_ms(10_000).with_topic_data(vec![topic]);
     let mut bytes = BytesMut::new();
@@ -157,5 +157,5 @@ async fn write(stream: &mut TcpStream, partition: i32, records: Bytes) {
 
 /// Adds records behind those that are there.
 pub(crate) async fn append(broker: SocketAddr, partition: i32, count: i64) {
-    write(&mut TcpStream::connect(broker).await.unwrap(), partition, produced(RECORDS, count)).await;
+    write(&mut TcpStream::connect(broker).await.unwrap(), TOPIC, partition, produced(RECORDS, count)).await;
 }

@@ -107,7 +107,10 @@ fn partition_count(topic: &CreatableTopic, default: i32) -> Result<i32, Refusal>
         return assigned_count(topic);
     }
     if !matches!(topic.replication_factor, 1 | -1) {
-        let text = format!("the replication factor {} is not possible with one broker", topic.replication_factor);
+        let text = format!(
+            "the replication factor {} is not possible with one broker; use Apache Kafka for replicas",
+            topic.replication_factor
+        );
         return Err(Refusal::new(ResponseError::InvalidReplicationFactor, text));
     }
     match topic.num_partitions {

@@ -325,6 +325,39 @@ async fn committed_offsets_with_their_texts_outlive_the_broker_and_end_with_thei
 }
 
 #[tokio::test]
+async fn a_static_member_that_is_started_again_keeps_its_place_and_its_former_self_is_fenced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, mut before) = with_topic(config(dir.path())).await;
+    let request = || join_request("g", "").with_group_instance_id(Some(text("i")));
+    let first = before.call(&request(), 9).await;
+    assert_eq!((first.error_code, &first.leader), (0, &first.member_id), "no id has to be asked for");
+    let (member, generation) = (first.member_id.to_string(), first.generation_id);
+    assert!(member.starts_with("i-"), "{member}");
+    let synced = before.call(&sync_request("g", &member, generation, &[(&member, b"all")]), 5).await;
+    assert_eq!(synced.error_code, 0);
+
+    let mut after = Client::connect(broker.addr()).await;
+    let again = after.call(&request(), 9).await;
+    assert_eq!((again.error_code, again.generation_id, again.skip_assignment), (0, generation, true));
+    let synced = after.call(&sync_request("g", &again.member_id, generation, &[]), 5).await;
+    assert_eq!((synced.error_code, &synced.assignment[..]), (0, &b"all"[..]));
+    let fenced = ResponseError::FencedInstanceId.code();
+    let beat = heartbeat_request("g", &member, generation).with_group_instance_id(Some(text("i")));
+    assert_eq!(before.call(&beat, 4).await.error_code, fenced);
+    let late = commit_request("g", &member, generation, &[(0, 1)]).with_group_instance_id(Some(text("i")));
+    assert_eq!(before.call(&late, 8).await.topics[0].partitions[0].error_code, fenced);
+    assert_eq!(commit(&mut after, "g", &again.member_id, generation, &[(0, 2)]).await, [0]);
+
+    // An operator sends it away by its instance id alone.
+    let gone = MemberIdentity::default().with_group_instance_id(Some(text("i")));
+    let leave = LeaveGroupRequest::default().with_group_id(text("g").into()).with_members(vec![gone]);
+    assert_eq!(after.call(&leave, 5).await.members[0].error_code, 0);
+    let code = after.call(&heartbeat_request("g", &again.member_id, generation), 4).await.error_code;
+    assert_eq!(code, ResponseError::UnknownMemberId.code());
+    assert_eq!(committed(&mut after, "g").await, 2);
+}
+
+#[tokio::test]
 async fn a_member_cannot_speak_for_another_group_or_generation() {
     let dir = tempfile::tempdir().unwrap();
     let (broker, mut a) = with_topic(config(dir.path())).await;

@@ -9,6 +9,7 @@ mod flow;
 mod grpc;
 mod kafka;
 mod loss;
+mod old_kafka;
 mod proxy;
 mod publishing;
 mod ranges;

@@ -26,10 +26,12 @@ use std::sync::Arc;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{self, InitProducerIdRequest, InitProducerIdResponse};
 use kafka_protocol::protocol::{Encodable, HeaderVersion, StrBytes};
+use parking_lot::Mutex;
 use tidegate_model::TopicName;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
+use crate::memory::Lease;
 use crate::request::{DecodedRequest, RequestBody, RequestError};
 use crate::shared::{NotCarriedOut, Shared};
 use crate::storage::Topic;
@@ -43,6 +45,15 @@ pub(crate) struct Peer<'a> {
     /// The address at which the peer reached the broker.
     pub(crate) local: SocketAddr,
     pub(crate) stream: &'a TcpStream,
+    /// What its request holds of the memory for requests.
+    pub(crate) leases: Mutex<Option<[Lease; 2]>>,
+}
+
+impl Peer<'_> {
+    /// Gives back the memory of the request, of which nothing must be left.
+    pub(crate) fn release(&self) {
+        *self.leases.lock() = None;
+    }
 }
 
 /// What becomes of a request.

@@ -46,8 +46,12 @@ pub(super) async fn join_group(
     facts: Facts,
 ) -> Reply {
     let member_id: Arc<str> = Arc::from(request.member_id.as_str());
-    let joined = match check_join(shared, &request, client_id, peer, facts) {
-        Ok(join) => match shared.groups.join(&request.group_id, join, Instant::now()) {
+    let checked = check_join(shared, &request, client_id, peer, facts);
+    let group = request.group_id.to_string();
+    // The group has its own copy, and its own budget: a join can be held for minutes, which must cost others nothing.
+    drop(request);
+    let joined = match checked {
+        Ok(join) => match shared.groups.join(&group, join, Instant::now()) {
             Ok(held) => match wait(shared, held, peer).await {
                 Ok(joined) => joined,
                 Err(Unanswered::Hangup) => return Reply::Close("the peer hung up while it joined a group".to_owned()),
@@ -146,8 +150,9 @@ pub(super) async fn sync_group(
             .map(|a| (Arc::from(a.member_id.as_str()), owned(&a.assignment)))
             .collect(),
     };
-    let held =
-        check_group_id(&request.group_id).and_then(|()| shared.groups.sync(&request.group_id, sync, Instant::now()));
+    let group = request.group_id.to_string();
+    drop(request);
+    let held = check_group_id(&group).and_then(|()| shared.groups.sync(&group, sync, Instant::now()));
     let synced = match held {
         Ok(held) => match wait(shared, held, peer).await {
             Ok(synced) => synced,
@@ -210,8 +215,9 @@ enum Unanswered {
     Stopping,
 }
 
-/// Waits for a group's answer, as long as the peer does.
+/// Waits for a group's answer, as long as the peer does. Nothing of the request must be left.
 async fn wait<T>(shared: &Shared, held: Held<'_, T>, peer: &Peer<'_>) -> Result<T, Unanswered> {
+    peer.release();
     tokio::select! {
         answer = held.answer() => answer.ok_or(Unanswered::Stopping),
         () = fetch::gone(peer.stream) => Err(Unanswered::Hangup),

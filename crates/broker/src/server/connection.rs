@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Buf;
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -71,12 +72,14 @@ async fn run(shared: &Arc<Shared>, stream: &mut TcpStream, place: &Place) -> Res
             frame = reader.next(stream, limits, &shared.request_memory) => frame?,
             () = shared.stop.cancelled() => return Ok(()),
         };
-        // The leases are held until the request is answered: what it was decoded into lives as long.
-        let Some(Frame { bytes, leases: _leases }) = frame else { return Ok(()) };
+        // The leases are held until the request is answered: what it was decoded into lives as long, or gives them back.
+        let Some(Frame { bytes, leases }) = frame else { return Ok(()) };
+        let peer = Peer { local, stream, leases: Mutex::new(leases) };
         let reply = match decode_with_limits(bytes, &shared.config.limits) {
-            Ok(request) => api::answer(shared, request, &Peer { local, stream }).await,
+            Ok(request) => api::answer(shared, request, &peer).await,
             Err(error) => api::refuse(error),
         };
+        let _leases = peer.leases.into_inner();
         match reply {
             Reply::Answer(answer) => write(shared, stream, answer).await?,
             Reply::Nothing => {}

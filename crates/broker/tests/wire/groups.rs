@@ -476,6 +476,34 @@ async fn what_members_say_of_themselves_is_held_within_a_budget() {
 }
 
 #[tokio::test]
+async fn a_join_that_is_held_holds_nothing_of_the_memory_for_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.limits.request_memory_bytes = 4 << 20;
+    let (broker, mut a) = with_topic(config).await;
+    enter_alone(&mut a, "g").await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let metadata = Bytes::from(vec![7; 100_000]);
+        let protocol = JoinGroupRequestProtocol::default().with_name(text("range")).with_metadata(metadata);
+        let mut client = Client::connect(broker.addr()).await;
+        client.send(&join_request("g", "").with_protocols(vec![protocol]), 3).await.unwrap();
+        held.push(client);
+    }
+    // Each of these needs its part of what a single join would have used up.
+    let mut client = Client::connect(broker.addr()).await;
+    let mut names: Vec<GroupId> = (0..1_000).map(|number| text(&format!("group-{number}")).into()).collect();
+    names.push(text("g").into());
+    let request = DescribeGroupsRequest::default().with_groups(names);
+    let all_held = async {
+        while client.call(&request, 5).await.groups[1_000].members.len() < 6 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(8), all_held).await.expect("nobody is held up");
+}
+
+#[tokio::test]
 async fn connections_cut_while_they_join_and_members_that_join_over_and_over_disturb_no_other_group() {
     let dir = tempfile::tempdir().unwrap();
     let (broker, mut calm) = with_topic(config(dir.path())).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_api::v1::tidegate_client::TidegateClient;
 use tidegate_api::{ApiError, Code};
-use tidegate_client::{Cluster, ClusterConfig, ConnectError, Producer, ProducerSettings};
+use tidegate_client::{Cluster, ClusterConfig, ConnectError, Producer, ProducerSettings, RequestError};
 use tidegate_model::TopicName;
 use tidegate_server::engine::{Engine, EngineLimits, Payloads};
 use tonic::Status;
@@ -202,8 +202,12 @@ impl From<ApiError> for Failure {
 /// Connects to a cluster.
 pub(crate) async fn connect_cluster(config: ClusterConfig) -> Result<Cluster, Failure> {
     Cluster::connect(config).await.map_err(|error| match error {
-        ConnectError::NoBootstrap | ConnectError::Address { .. } => Failure::usage(error),
-        ConnectError::Unreachable { .. } => Failure::new(Exit::Unavailable, chain(&error)),
+        ConnectError::NoBootstrap | ConnectError::Address { .. } | ConnectError::Security(_) => Failure::usage(error),
+        ConnectError::Unreachable { ref failures } => {
+            // Trying again is of no use where every broker refuses.
+            let exit = if failures.iter().any(RequestError::is_transient) { Exit::Unavailable } else { Exit::Refused };
+            Failure::new(exit, chain(&error))
+        }
     })
 }
 

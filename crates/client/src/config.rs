@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::security::Security;
+
 /// How often, and how fast, a request that may succeed later is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryLimits {
@@ -35,7 +37,10 @@ pub struct ClusterConfig {
     pub bootstrap: Vec<String>,
     /// What the brokers log and count this client under. Kafka's `client.id`. Default: `tidegate`.
     pub client_id: String,
-    /// The longest wait for a TCP connection, name lookup included. Default: 10 s.
+    /// TLS and SASL. Kafka's `security.protocol` and what belongs to it. Default: neither.
+    pub security: Security,
+    /// The longest wait until a connection can be used: name lookup, TCP, TLS, versions and SASL together. (A token is had
+    /// before, within the limit of where it comes from.) Default: 10 s.
     pub connect_timeout: Duration,
     /// The longest wait for the answer to one request; a fetch may take its `fetch_max_wait` more. Default: 30 s.
     pub request_timeout: Duration,
@@ -57,6 +62,7 @@ impl ClusterConfig {
         Self {
             bootstrap: bootstrap.into_iter().map(Into::into).collect(),
             client_id: "tidegate".to_owned(),
+            security: Security::default(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             retry: RetryLimits::default(),

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use kafka_protocol::error::ParseResponseErrorCode as _;
 
+use crate::security::{SaslProblem, SecurityError, TokenError};
+
 /// An error code of the Kafka protocol, shown with its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KafkaCode(pub i16);
@@ -39,6 +41,8 @@ pub(crate) mod code {
     pub(crate) const NETWORK_EXCEPTION: i16 = 13;
     pub(crate) const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
     pub(crate) const CLUSTER_AUTHORIZATION_FAILED: i16 = 31;
+    pub(crate) const UNSUPPORTED_SASL_MECHANISM: i16 = 33;
+    pub(crate) const ILLEGAL_SASL_STATE: i16 = 34;
     pub(crate) const TOPIC_ALREADY_EXISTS: i16 = 36;
     pub(crate) const NOT_CONTROLLER: i16 = 41;
     pub(crate) const UNSUPPORTED_FOR_MESSAGE_FORMAT: i16 = 43;
@@ -82,19 +86,23 @@ pub struct RequestError {
 }
 
 impl RequestError {
-    /// Whether another attempt, over a new connection or to another broker, may do better. Garbage and disagreement about
-    /// versions stay as they are.
+    /// Whether another attempt, over a new connection or to another broker, may do better. Garbage, disagreement about
+    /// versions and a refusal of who we are stay as they are: trying again would only lock an account.
     pub fn is_transient(&self) -> bool {
-        match self.failure {
+        match &self.failure {
             RequestFailure::Connect(_)
             | RequestFailure::ConnectTimeout { .. }
             | RequestFailure::Timeout { .. }
             | RequestFailure::Io(_)
-            | RequestFailure::Closed => true,
+            | RequestFailure::Closed
+            | RequestFailure::ClosedAtOnce { .. } => true,
+            RequestFailure::Token(error) => error.is_transient(),
             RequestFailure::Garbage { .. }
             | RequestFailure::TooLarge { .. }
             | RequestFailure::Version { .. }
-            | RequestFailure::Encode { .. } => false,
+            | RequestFailure::Encode { .. }
+            | RequestFailure::Tls { .. }
+            | RequestFailure::Authentication(_) => false,
         }
     }
 }
@@ -105,11 +113,13 @@ pub enum RequestFailure {
     /// No TCP connection could be made.
     #[error("cannot connect: {0}")]
     Connect(#[source] Arc<std::io::Error>),
-    /// No TCP connection came about in time.
-    #[error("no connection within {after:?}")]
+    /// No connection came about in time: TCP, TLS, versions and SASL together.
+    #[error("{}within {after:?}{}", stage.waited_for(), stage.advice())]
     ConnectTimeout {
         /// The limit.
         after: Duration,
+        /// What was being waited for.
+        stage: ConnectStage,
     },
     /// The broker did not answer in time.
     #[error("no answer within {after:?}")]
@@ -123,6 +133,24 @@ pub enum RequestFailure {
     /// The broker closed the connection before it answered.
     #[error("the broker closed the connection")]
     Closed,
+    /// The broker closed the connection at the first thing that it was asked, as one does that expects another protocol.
+    #[error("the broker closed the connection at once; {advice}")]
+    ClosedAtOnce {
+        /// Which setting to look at.
+        advice: &'static str,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS: {reason}")]
+    Tls {
+        /// Why, and what to do about it.
+        reason: String,
+    },
+    /// There is no token to authenticate with.
+    #[error(transparent)]
+    Token(TokenError),
+    /// The broker does not take us for who we say that we are. Not tried again.
+    #[error(transparent)]
+    Authentication(AuthenticationError),
     /// The broker's answer makes no sense; the connection was dropped.
     #[error("the answer makes no sense: {what}")]
     Garbage {
@@ -153,6 +181,90 @@ pub enum RequestFailure {
     },
 }
 
+/// What a new connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectStage {
+    /// The TCP connection, name lookup included.
+    Tcp,
+    /// The TLS handshake.
+    Tls,
+    /// The answer to ApiVersions, on a connection without TLS.
+    Versions,
+    /// The answer to ApiVersions, after a TLS handshake.
+    VersionsOverTls,
+    /// SASL.
+    Sasl,
+}
+
+impl ConnectStage {
+    fn waited_for(self) -> &'static str {
+        match self {
+            Self::Tcp => "no connection ",
+            Self::Tls => "connected, but no answer to the TLS handshake ",
+            Self::Versions | Self::VersionsOverTls => "connected, but no answer to ApiVersions ",
+            Self::Sasl => "connected, but SASL came to no end ",
+        }
+    }
+
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Tcp | Self::VersionsOverTls | Self::Sasl => "",
+            Self::Tls => {
+                "; if this port does not speak TLS, set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the \
+                 broker's TLS port"
+            }
+            Self::Versions => "; if this port speaks TLS, set security.protocol to SSL or SASL_SSL",
+        }
+    }
+}
+
+/// A broker does not take us for who we say that we are.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AuthenticationError {
+    /// It refuses.
+    #[error("authentication failed (SASL {mechanism}): {reason}")]
+    Refused {
+        /// The mechanism.
+        mechanism: &'static str,
+        /// The broker's words.
+        reason: String,
+    },
+    /// It does not offer the mechanism.
+    #[error(
+        "the broker does not offer SASL {mechanism}; it offers {}: set sasl.mechanism to one of them",
+        list(offered)
+    )]
+    Mechanism {
+        /// Ours.
+        mechanism: &'static str,
+        /// The broker's.
+        offered: Vec<String>,
+    },
+    /// It asks nobody who he is on this port.
+    #[error("the broker does no SASL on this port: set security.protocol to {without}, or name its SASL port")]
+    NoSasl {
+        /// What `security.protocol` would be without SASL.
+        without: &'static str,
+    },
+    /// It is too old.
+    #[error(
+        "the broker knows SASL only in the form before Kafka 1.0 (no SaslAuthenticate, KIP-152), which is not spoken"
+    )]
+    TooOld,
+    /// What it says does not fit the mechanism.
+    #[error("authentication failed (SASL {mechanism}): {problem}")]
+    Conversation {
+        /// The mechanism.
+        mechanism: &'static str,
+        /// What is wrong.
+        problem: SaslProblem,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
 /// No broker of the bootstrap list could be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -165,6 +277,9 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// TLS or SASL cannot be used as they are set.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// None of the brokers answered.
     #[error("no bootstrap broker answers: {}", join(failures))]
     Unreachable {

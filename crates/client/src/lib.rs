@@ -27,7 +27,7 @@ pub use admin::{
 pub use budget::ByteBudget;
 pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
 pub use config::{ClusterConfig, RetryLimits};
-pub use error::{ConnectError, KafkaCode, RequestError, RequestFailure};
+pub use error::{AuthenticationError, ConnectError, ConnectStage, KafkaCode, RequestError, RequestFailure};
 pub use http::{HttpClient, HttpError, HttpFailure, HttpLimits};
 pub use offsets::{ListOffsetsError, OffsetAndTimestamp, OffsetAnswer, OffsetQuery};
 pub use produce::{
@@ -35,4 +35,8 @@ pub use produce::{
     RecordToSend,
 };
 pub use reader::{ReadError, Reader, ReaderOptions, Slice};
-pub use security::{PemProblem, Secret, TlsIdentity, TlsSettingError, TlsSettings, Trust};
+pub use security::{
+    CommandTokens, ConnectionString, ConnectionStringError, Extensions, FileTokens, OidcSettings, OidcTokens,
+    OtherTopic, PemProblem, Sasl, SaslProblem, ScramError, ScramHash, Secret, Security, SecurityError, TlsIdentity,
+    TlsSettingError, TlsSettings, Token, TokenError, TokenFailure, TokenFuture, TokenSource, Tokens, Trust,
+};

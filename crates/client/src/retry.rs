@@ -53,10 +53,15 @@ fn next_pause(limits: &RetryLimits, failed: u32, elapsed: Duration) -> Option<Du
 
 /// 0.8 to 1.2, so that clients that failed together do not come back together.
 fn jitter() -> f64 {
+    0.8 + 0.4 * fraction()
+}
+
+/// A random number from 0 to 1.
+pub(crate) fn fraction() -> f64 {
     let random = RandomState::new().hash_one(0_u8);
     #[expect(clippy::cast_precision_loss, reason = "a random fraction needs no precision")]
     let fraction = random as f64 / u64::MAX as f64;
-    0.8 + 0.4 * fraction
+    fraction
 }
 
 #[cfg(test)]

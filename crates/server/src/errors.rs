@@ -240,11 +240,16 @@ fn ends(error: &EndsError) -> Coded {
 }
 
 fn request(error: &RequestError) -> Coded {
-    let code = match error.failure {
+    let code = match &error.failure {
         RequestFailure::Connect(_)
         | RequestFailure::ConnectTimeout { .. }
         | RequestFailure::Io(_)
-        | RequestFailure::Closed => Code::ClusterUnavailable,
+        | RequestFailure::Closed
+        | RequestFailure::ClosedAtOnce { .. } => Code::ClusterUnavailable,
+        RequestFailure::Token(error) if error.is_transient() => Code::ClusterUnavailable,
+        RequestFailure::Token(_) | RequestFailure::Tls { .. } | RequestFailure::Authentication(_) => {
+            Code::ClusterRefused
+        }
         RequestFailure::Timeout { .. } => Code::ClusterTimeout,
         RequestFailure::Garbage { .. } | RequestFailure::TooLarge { .. } | RequestFailure::Version { .. } => {
             Code::ClusterProtocol
@@ -387,6 +392,10 @@ fn produce(error: &ProduceError) -> Coded {
         }
         ProduceError::TimedOut { ordinal, topic, partition, after: _ } => {
             Coded::from(Code::PublishUnconfirmed).topic(topic).record(*ordinal, *partition)
+        }
+        ProduceError::ShutOut { ordinal, topic, reason: _ }
+        | ProduceError::Unsupported { ordinal, topic, reason: _ } => {
+            Coded::from(Code::PublishRefused).topic(topic).record(*ordinal, None)
         }
         ProduceError::Refused { ordinal, topic, partition, reason: _ } => {
             Coded::from(Code::PublishRefused).topic(topic).record(*ordinal, *partition)

@@ -133,7 +133,7 @@ impl Cluster {
                 return Err(ConnectError::Address { address: address.to_string() });
             }
         }
-        let dialer = Dialer::new(config);
+        let dialer = Dialer::new(config)?;
         let shared = Shared { dialer, pool: Pool::default(), bootstrap, view: RwLock::default() };
         let cluster = Self { shared: Arc::new(shared) };
         let mut failures = Vec::new();

@@ -1,4 +1,4 @@
-//! One TCP connection with the task that owns it: frames out, frames in, matched by correlation id.
+//! One connection with the task that owns it: frames out, frames in, matched by correlation id.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,30 +11,36 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use tidegate_wire::frame::{FrameError, FrameLimit, read_frame_size};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::codec;
+use super::transport::Transport;
 use crate::error::RequestFailure;
+use crate::security::tls_hint;
 
 /// What the first allocation for a frame may be; a frame grows beyond it only as its bytes arrive.
 const FIRST_ALLOCATION: usize = 256 << 10;
+
+/// The first answer on a connection is that to ApiVersions, some KiB. What is larger and begins as a TLS record does is one,
+/// however large answers may be later: a TLS alert reads as 336 MiB.
+const FIRST_ANSWER: FrameLimit = FrameLimit::new(1 << 20);
 
 /// One request on its way.
 struct Call {
     frame: Bytes,
     correlation_id: i32,
     answer: oneshot::Sender<Bytes>,
-    /// Bounds the requests that wait for their answers.
-    _place: OwnedSemaphorePermit,
+    /// Bounds the requests that wait for their answers. What is sent while a [`Pause`] holds all places has none.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// The way to a connection's task. Dropping it ends the task and closes the connection.
 pub(super) struct Link {
     calls: mpsc::UnboundedSender<Call>,
     places: Arc<Semaphore>,
+    max_in_flight: u32,
     /// Why the connection is of no use any more.
     ended: Arc<OnceLock<RequestFailure>>,
     task: AbortHandle,
@@ -48,20 +54,22 @@ struct Correlation {
 
 impl Link {
     /// Takes a connection over. At most `max_in_flight` requests wait on it at a time.
-    pub(super) fn new(stream: TcpStream, limit: FrameLimit, max_in_flight: usize) -> Self {
+    pub(super) fn new(transport: Transport, limit: FrameLimit, max_in_flight: usize) -> Self {
         // As many as there are places: the semaphore is the bound.
         let (calls, queue) = mpsc::unbounded_channel();
         let ended = Arc::new(OnceLock::new());
-        let places = Arc::new(Semaphore::new(max_in_flight.clamp(1, Semaphore::MAX_PERMITS)));
+        let most = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
+        let max_in_flight = u32::try_from(max_in_flight).unwrap_or(u32::MAX).clamp(1, most);
+        let places = Arc::new(Semaphore::new(max_in_flight as usize));
         let task = tokio::spawn({
             let ended = Arc::clone(&ended);
             async move {
-                let cause = serve(stream, queue, limit).await;
+                let cause = serve(transport, queue, limit).await;
                 let _ = ended.set(cause);
             }
         });
         let correlation = Mutex::new(Correlation { next: 0, last_used: Instant::now() });
-        Self { calls, places, ended, task: task.abort_handle(), correlation }
+        Self { calls, places, max_in_flight, ended, task: task.abort_handle(), correlation }
     }
 
     /// Whether a request may still be sent.
@@ -95,21 +103,50 @@ impl Link {
     ) -> Result<Bytes, RequestFailure> {
         let exchange = async {
             let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| self.cause())?;
-            let answered = {
-                // Under one lock, so that ids go up in the order in which the frames go out.
-                let mut correlation = self.correlation.lock();
-                let correlation_id = correlation.next;
-                let frame = encode(correlation_id)?;
-                let (answer, answered) = oneshot::channel();
-                correlation.next = correlation_id.wrapping_add(1);
-                correlation.last_used = Instant::now();
-                let call = Call { frame, correlation_id, answer, _place: place };
-                self.calls.send(call).map_err(|_| self.cause())?;
-                answered
-            };
+            let answered = self.send(encode, Some(place))?;
             answered.await.map_err(|_| self.cause())
         };
-        match tokio::time::timeout(timeout, exchange).await {
+        self.within(timeout, exchange).await
+    }
+
+    /// Waits until no request is on its way, and keeps others from being sent as long as the pause lives. Callers wait for
+    /// their place meanwhile, as they do when all are taken, and in their order.
+    pub(super) async fn pause(&self, timeout: Duration) -> Result<Pause<'_>, RequestFailure> {
+        let drained = async {
+            let all = Arc::clone(&self.places).acquire_many_owned(self.max_in_flight).await;
+            let all = all.map_err(|_| self.cause())?;
+            // A connection that has ended has no request on its way either.
+            if self.is_open() { Ok(Pause { link: self, _all: all }) } else { Err(self.cause()) }
+        };
+        self.within(timeout, drained).await
+    }
+
+    fn send(
+        &self,
+        encode: impl FnOnce(i32) -> Result<Bytes, RequestFailure>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<oneshot::Receiver<Bytes>, RequestFailure> {
+        // Under one lock, so that ids go up in the order in which the frames go out.
+        let mut correlation = self.correlation.lock();
+        let correlation_id = correlation.next;
+        let frame = encode(correlation_id)?;
+        let (answer, answered) = oneshot::channel();
+        correlation.next = correlation_id.wrapping_add(1);
+        if place.is_some() {
+            // What is sent in a pause keeps the connection, and is not why it is there.
+            correlation.last_used = Instant::now();
+        }
+        let call = Call { frame, correlation_id, answer, _place: place };
+        self.calls.send(call).map_err(|_| self.cause())?;
+        Ok(answered)
+    }
+
+    async fn within<T>(
+        &self,
+        timeout: Duration,
+        work: impl Future<Output = Result<T, RequestFailure>>,
+    ) -> Result<T, RequestFailure> {
+        match tokio::time::timeout(timeout, work).await {
             Ok(result) => result,
             Err(_) => {
                 let silent = RequestFailure::Timeout { after: timeout };
@@ -120,6 +157,24 @@ impl Link {
     }
 }
 
+/// A connection on which nothing is on its way but what is sent through this.
+pub(super) struct Pause<'a> {
+    link: &'a Link,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Pause<'_> {
+    /// [`Link::exchange`] in the pause.
+    pub(super) async fn exchange(
+        &self,
+        encode: impl FnOnce(i32) -> Result<Bytes, RequestFailure>,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestFailure> {
+        let link = self.link;
+        link.within(timeout, async { link.send(encode, None)?.await.map_err(|_| link.cause()) }).await
+    }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         self.task.abort();
@@ -127,8 +182,25 @@ impl Drop for Link {
 }
 
 /// Writes requests and reads responses until something ends the connection.
-async fn serve(mut stream: TcpStream, queue: mpsc::UnboundedReceiver<Call>, limit: FrameLimit) -> RequestFailure {
-    let (read, write) = stream.split();
+async fn serve(transport: Transport, queue: mpsc::UnboundedReceiver<Call>, limit: FrameLimit) -> RequestFailure {
+    match transport {
+        Transport::Plain(mut stream) => {
+            let (read, write) = stream.split();
+            both(read, write, queue, limit).await
+        }
+        Transport::Tls(stream) => {
+            let (read, write) = tokio::io::split(stream);
+            both(read, write, queue, limit).await
+        }
+    }
+}
+
+async fn both(
+    read: impl AsyncRead + Unpin,
+    write: impl AsyncWrite + Unpin,
+    queue: mpsc::UnboundedReceiver<Call>,
+    limit: FrameLimit,
+) -> RequestFailure {
     let waiting = Mutex::new(VecDeque::new());
     // Both sides in one task: a peer that stops reading must not stop us from reading.
     let writing = pin!(write_calls(write, queue, &waiting));
@@ -149,8 +221,13 @@ async fn write_calls(
         let frame = call.frame.clone();
         // Before the frame goes out, so that its answer finds it.
         waiting.lock().push_back(call);
-        if let Err(error) = write.write_all(&frame).await {
-            return RequestFailure::Io(Arc::new(error));
+        let written = async {
+            write.write_all(&frame).await?;
+            // TLS may keep the end of it back.
+            write.flush().await
+        };
+        if let Err(error) = written.await {
+            return broken(error);
         }
     }
     RequestFailure::Closed
@@ -161,11 +238,13 @@ async fn read_answers(
     waiting: &Mutex<VecDeque<Call>>,
     limit: FrameLimit,
 ) -> RequestFailure {
+    let mut first = true;
     loop {
-        let frame = match read_frame(&mut read, limit).await {
+        let frame = match read_frame(&mut read, limit, first).await {
             Ok(frame) => frame,
             Err(cause) => return cause,
         };
+        first = false;
         // Brokers answer the requests of one connection in their order.
         let Some(call) = waiting.lock().pop_front() else {
             return RequestFailure::Garbage { what: "nothing was asked".to_owned() };
@@ -188,11 +267,19 @@ async fn read_answers(
 /// Reads one frame, without its size.
 ///
 /// Memory grows with the bytes that arrive, never with what the size claims.
-async fn read_frame(read: &mut (impl AsyncRead + Unpin), limit: FrameLimit) -> Result<Bytes, RequestFailure> {
+async fn read_frame(
+    read: &mut (impl AsyncRead + Unpin),
+    limit: FrameLimit,
+    first: bool,
+) -> Result<Bytes, RequestFailure> {
     let mut prefix = [0; 4];
     read.read_exact(&mut prefix).await.map_err(broken)?;
+    if first && matches!(read_frame_size(prefix, FIRST_ANSWER), Err(FrameError::Tls { .. })) {
+        return Err(speaks_tls());
+    }
     let size = read_frame_size(prefix, limit).map_err(|error| match error {
         FrameError::TooLarge { size, limit } => RequestFailure::TooLarge { bytes: size, limit: limit.bytes() },
+        FrameError::Tls { .. } => speaks_tls(),
         error => RequestFailure::Garbage { what: error.to_string() },
     })?;
     let mut frame = BytesMut::with_capacity(size.min(FIRST_ALLOCATION));
@@ -209,13 +296,32 @@ async fn read_frame(read: &mut (impl AsyncRead + Unpin), limit: FrameLimit) -> R
     Ok(frame.freeze())
 }
 
-fn broken(error: io::Error) -> RequestFailure {
+fn speaks_tls() -> RequestFailure {
+    let reason =
+        "the broker speaks TLS on this port and this client does not: set security.protocol to SSL or SASL_SSL";
+    RequestFailure::Tls { reason: reason.to_owned() }
+}
+
+pub(super) fn broken(error: io::Error) -> RequestFailure {
+    // A broker that wants a client certificate says so only after the handshake (TLS 1.3).
+    if let Some(reason) = tls_reason(&error) {
+        return RequestFailure::Tls { reason };
+    }
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             RequestFailure::Closed
         }
         _ => RequestFailure::Io(Arc::new(error)),
     }
+}
+
+/// What rustls says, with what to do about it; `None` for an error of the connection itself.
+fn tls_reason(error: &io::Error) -> Option<String> {
+    let rustls = crate::security::rustls_error(error)?;
+    Some(match tls_hint(error) {
+        Some(hint) => format!("{rustls}; {hint}"),
+        None => rustls.to_string(),
+    })
 }
 
 #[cfg(test)]
@@ -225,16 +331,16 @@ mod tests {
     const LIMIT: FrameLimit = FrameLimit::new(64 << 20);
 
     async fn frame_of(bytes: Vec<u8>) -> Result<Bytes, RequestFailure> {
-        read_frame(&mut bytes.as_slice(), LIMIT).await
+        read_frame(&mut bytes.as_slice(), LIMIT, true).await
     }
 
     #[tokio::test]
     async fn a_frame_is_read_to_its_end_and_no_further() {
         let mut bytes: &[u8] = &[0, 0, 0, 3, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 1, 9];
         for expected in [&[1, 2, 3][..], &[], &[9]] {
-            assert_eq!(read_frame(&mut bytes, LIMIT).await.unwrap(), expected);
+            assert_eq!(read_frame(&mut bytes, LIMIT, false).await.unwrap(), expected);
         }
-        assert!(matches!(read_frame(&mut bytes, LIMIT).await, Err(RequestFailure::Closed)));
+        assert!(matches!(read_frame(&mut bytes, LIMIT, false).await, Err(RequestFailure::Closed)));
     }
 
     #[tokio::test]
@@ -247,10 +353,10 @@ mod tests {
 
     #[tokio::test]
     async fn sizes_that_lie_are_garbage_and_a_cut_frame_is_a_closed_connection() {
-        for prefix in [[0xff; 4], [0x15, 0x03, 0x03, 0x00]] {
-            let failure = frame_of(prefix.to_vec()).await.unwrap_err();
-            assert!(matches!(failure, RequestFailure::Garbage { .. }), "{failure}");
-        }
+        let failure = frame_of(vec![0xff; 4]).await.unwrap_err();
+        assert!(matches!(failure, RequestFailure::Garbage { .. }), "{failure}");
+        let failure = frame_of(vec![0x15, 0x03, 0x03, 0x00]).await.unwrap_err();
+        assert!(matches!(failure, RequestFailure::Tls { .. }), "{failure}");
         let large = frame_of(vec![0x7f, 0xff, 0xff, 0xff]).await.unwrap_err();
         assert!(matches!(large, RequestFailure::TooLarge { bytes: 0x7fff_ffff, .. }), "{large}");
         let cut = frame_of(vec![0x03, 0xff, 0xff, 0xff, 1, 2]).await.unwrap_err();

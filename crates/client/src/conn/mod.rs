@@ -3,22 +3,30 @@
 //! Each kind of wait has a connection of its own: quick questions (metadata, offsets) share one per broker, a reader's long
 //! polls and slow administration have theirs.
 
+mod auth;
 mod codec;
 mod link;
+mod session;
+mod transport;
 mod versions;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI16, Ordering};
 use std::time::Duration;
 
 use kafka_protocol::messages::ApiVersionsRequest;
 use kafka_protocol::protocol::StrBytes;
+use parking_lot::Mutex;
 use tidegate_wire::frame::FrameLimit;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 
 use crate::config::ClusterConfig;
-use crate::error::{KafkaCode, RequestError, RequestFailure};
+use crate::error::{ConnectStage, KafkaCode, RequestError, RequestFailure};
+use crate::security::SecurityError;
+use auth::{Authenticator, Prepared, Way};
 use link::Link;
+use transport::{Tls, Transport};
 pub(crate) use versions::Spoken;
 use versions::{BrokerVersions, Handshake, NoCommonVersion, judge_handshake};
 
@@ -27,12 +35,14 @@ use versions::{BrokerVersions, Handshake, NoCommonVersion, judge_handshake};
 pub(crate) struct Dialer {
     config: ClusterConfig,
     client_id: StrBytes,
+    tls: Option<Tls>,
+    authenticator: Option<Arc<Authenticator>>,
     /// The version of ApiVersions to begin with: some brokers close the connection at one that they do not know, so what
     /// worked once is remembered.
     handshake: AtomicI16,
 }
 
-/// A connection whose broker has told its versions. Cheap to clone; the last clone's drop closes it.
+/// A connection whose broker has told its versions and knows who we are. Cheap to clone; the last clone's drop closes it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     inner: Arc<Inner>,
@@ -44,57 +54,159 @@ struct Inner {
     link: Link,
     versions: BrokerVersions,
     max_idle: Duration,
+    /// What a close before the first answer says: the broker may expect SASL.
+    not_answered: AtomicBool,
+    /// The task that keeps the session.
+    session: Option<AbortHandle>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            session.abort();
+        }
+    }
+}
+
+/// The limits that a session needs.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    request_timeout: Duration,
+}
+
+/// How far a new connection has come.
+struct Progress(Mutex<(&'static str, ConnectStage)>);
+
+impl Progress {
+    fn at(&self, request: &'static str, stage: ConnectStage) {
+        *self.0.lock() = (request, stage);
+    }
 }
 
 impl Dialer {
-    pub(crate) fn new(config: ClusterConfig) -> Self {
+    /// Reads the files that the settings name.
+    pub(crate) fn new(config: ClusterConfig) -> Result<Self, SecurityError> {
         let client_id = StrBytes::from_string(config.client_id.clone());
-        Self { config, client_id, handshake: AtomicI16::new(ApiVersionsRequest::SPOKEN.1) }
+        let security = &config.security;
+        let tls = security.tls.as_ref().map(Tls::new).transpose()?;
+        let authenticator = match &security.sasl {
+            Some(sasl) => {
+                sasl.check().map_err(|what| SecurityError::Sasl { mechanism: sasl.mechanism(), what })?;
+                Some(Authenticator::new(sasl.clone(), client_id.clone(), tls.is_some()))
+            }
+            None => None,
+        };
+        let handshake = AtomicI16::new(ApiVersionsRequest::SPOKEN.1);
+        Ok(Self { config, client_id, tls, authenticator, handshake })
     }
 
     pub(crate) fn config(&self) -> &ClusterConfig {
         &self.config
     }
 
-    /// Connects to `address` and asks for the broker's versions.
+    /// Connects to `address`, asks for the broker's versions and authenticates: all of it within the connect timeout, but
+    /// for getting a token.
     pub(crate) async fn open(&self, address: &str) -> Result<Connection, RequestError> {
-        let fail = |request, failure| RequestError { broker: address.to_owned(), request, failure };
+        let fail = |(request, failure)| RequestError { broker: address.to_owned(), request, failure };
+        let prepared = match &self.authenticator {
+            Some(authenticator) => Some(authenticator.prepare().await.map_err(|failure| fail(("connect", failure)))?),
+            None => None,
+        };
+        let progress = Progress(Mutex::new(("connect", ConnectStage::Tcp)));
+        let after = self.config.connect_timeout;
+        match tokio::time::timeout(after, self.open_within(address, prepared.as_ref(), &progress)).await {
+            Ok(opened) => opened.map_err(fail),
+            Err(_) => {
+                let (request, stage) = *progress.0.lock();
+                Err(fail((request, RequestFailure::ConnectTimeout { after, stage })))
+            }
+        }
+    }
+
+    async fn open_within(
+        &self,
+        address: &str,
+        prepared: Option<&Prepared>,
+        progress: &Progress,
+    ) -> Result<Connection, (&'static str, RequestFailure)> {
+        let (link, versions) = self.versions(address, progress).await?;
+        let mut lifetime = None;
+        if let (Some(authenticator), Some(prepared)) = (&self.authenticator, prepared) {
+            progress.at("SASL", ConnectStage::Sasl);
+            let way = Way::New(&link);
+            // The limit around this comes first.
+            let timeout = self.config.connect_timeout;
+            lifetime = authenticator.authenticate(&way, &versions, prepared, timeout).await?;
+        }
+        let session = lifetime.zip(self.authenticator.clone());
+        let limits = Limits { request_timeout: self.config.request_timeout };
+        let inner = Arc::new_cyclic(|connection| Inner {
+            address: address.into(),
+            client_id: self.client_id.clone(),
+            link,
+            versions,
+            max_idle: self.config.connection_max_idle,
+            not_answered: AtomicBool::new(self.authenticator.is_none()),
+            session: session.map(|(lifetime, authenticator)| {
+                tokio::spawn(session::keep(connection.clone(), authenticator, lifetime, limits)).abort_handle()
+            }),
+        });
+        Ok(Connection { inner })
+    }
+
+    /// A connection whose broker has told its versions.
+    async fn versions(
+        &self,
+        address: &str,
+        progress: &Progress,
+    ) -> Result<(Link, BrokerVersions), (&'static str, RequestFailure)> {
         let mut version = self.handshake.load(Ordering::Relaxed);
-        let mut link = self.dial(address).await.map_err(|failure| fail("connect", failure))?;
+        let mut link = self.dial(address, progress).await.map_err(|failure| ("connect", failure))?;
         loop {
             let answer = self.ask_versions(&link, version).await;
             version = match answer {
                 Ok(Handshake::Done(versions)) => {
                     self.handshake.store(version, Ordering::Relaxed);
-                    let client_id = self.client_id.clone();
-                    let max_idle = self.config.connection_max_idle;
-                    let inner = Inner { address: address.into(), client_id, link, versions, max_idle };
-                    return Ok(Connection { inner: Arc::new(inner) });
+                    return Ok((link, versions));
                 }
                 Ok(Handshake::AskAgain(lower)) => lower,
                 Ok(Handshake::Refused(code)) => {
                     let what = format!("it is {}", KafkaCode(code));
-                    return Err(fail(ApiVersionsRequest::NAME, RequestFailure::Garbage { what }));
+                    return Err((ApiVersionsRequest::NAME, RequestFailure::Garbage { what }));
                 }
                 // Azure and some proxies close the connection at a version that they do not know.
                 Err(RequestFailure::Closed) if version > 0 => {
-                    link = self.dial(address).await.map_err(|failure| fail("connect", failure))?;
+                    link = self.dial(address, progress).await.map_err(|failure| ("connect", failure))?;
                     0
                 }
-                Err(failure) => return Err(fail(ApiVersionsRequest::NAME, failure)),
+                Err(RequestFailure::Closed) if self.tls.is_none() => {
+                    let advice = "if this port speaks TLS, set security.protocol to SSL or SASL_SSL";
+                    return Err((ApiVersionsRequest::NAME, RequestFailure::ClosedAtOnce { advice }));
+                }
+                Err(failure) => return Err((ApiVersionsRequest::NAME, failure)),
             };
         }
     }
 
-    async fn dial(&self, address: &str) -> Result<Link, RequestFailure> {
-        let after = self.config.connect_timeout;
-        let stream = tokio::time::timeout(after, TcpStream::connect(address))
-            .await
-            .map_err(|_| RequestFailure::ConnectTimeout { after })?
-            .map_err(|error| RequestFailure::Connect(Arc::new(error)))?;
+    async fn dial(&self, address: &str, progress: &Progress) -> Result<Link, RequestFailure> {
+        progress.at("connect", ConnectStage::Tcp);
+        let cannot = |error| RequestFailure::Connect(Arc::new(error));
+        let stream = TcpStream::connect(address).await.map_err(cannot)?;
         // A request is one write; waiting for more to send with it only delays the answer.
-        stream.set_nodelay(true).map_err(|error| RequestFailure::Connect(Arc::new(error)))?;
-        Ok(Link::new(stream, FrameLimit::new(self.config.max_response_bytes), self.config.max_in_flight))
+        stream.set_nodelay(true).map_err(cannot)?;
+        let transport = match &self.tls {
+            None => {
+                progress.at(ApiVersionsRequest::NAME, ConnectStage::Versions);
+                Transport::Plain(stream)
+            }
+            Some(tls) => {
+                progress.at("connect", ConnectStage::Tls);
+                let transport = tls.shake_hands(address, stream).await?;
+                progress.at(ApiVersionsRequest::NAME, ConnectStage::VersionsOverTls);
+                transport
+            }
+        };
+        Ok(Link::new(transport, FrameLimit::new(self.config.max_response_bytes), self.config.max_in_flight))
     }
 
     async fn ask_versions(&self, link: &Link, version: i16) -> Result<Handshake, RequestFailure> {
@@ -144,7 +256,19 @@ impl Connection {
         let encode = |correlation| codec::encode_frame(request, version, correlation, &self.inner.client_id);
         let exchanged = self.inner.link.exchange(encode, timeout).await;
         let decoded = exchanged.and_then(|frame| codec::decode_frame::<R>(frame, version));
-        decoded.map_err(|failure| self.fail::<R>(failure))
+        match decoded {
+            Ok(response) => {
+                self.inner.not_answered.store(false, Ordering::Relaxed);
+                Ok(response)
+            }
+            // A broker lets everybody ask for its versions, and closes at the next request of one that it does not know.
+            Err(RequestFailure::Closed) if self.inner.not_answered.load(Ordering::Relaxed) => {
+                let advice = "if this port wants SASL, set security.protocol to SASL_PLAINTEXT or SASL_SSL, with \
+                              sasl.mechanism and credentials";
+                Err(self.fail::<R>(RequestFailure::ClosedAtOnce { advice }))
+            }
+            Err(failure) => Err(self.fail::<R>(failure)),
+        }
     }
 
     /// A failure of a request of this connection. After garbage the connection is of no use.

@@ -2,7 +2,8 @@
 
 use kafka_protocol::messages::{
     ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
-    DescribeConfigsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest,
+    DescribeConfigsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, SaslAuthenticateRequest,
+    SaslHandshakeRequest,
 };
 use kafka_protocol::protocol::Request;
 
@@ -40,6 +41,10 @@ spoken! {
     DeleteTopicsRequest "DeleteTopics" 1 to 5;
     DeleteRecordsRequest "DeleteRecords" 0 to 2;
     DescribeConfigsRequest "DescribeConfigs" 1 to 4;
+    // Version 0 is followed by bare SASL messages without a header (before KIP-152).
+    SaslHandshakeRequest "SaslHandshake" 1 to 1;
+    // Version 1 and above tell how long the session lasts (KIP-368).
+    SaslAuthenticateRequest "SaslAuthenticate" 0 to 2;
 }
 
 /// The versions that one broker speaks, as it told them.
@@ -69,6 +74,11 @@ impl BrokerVersions {
     fn range(&self, key: i16) -> Option<(i16, i16)> {
         let at = self.ranges.binary_search_by_key(&key, |range| range.0).ok()?;
         self.ranges.get(at).map(|range| (range.1, range.2))
+    }
+
+    /// Whether the broker speaks any version of `R`.
+    pub(crate) fn knows<R: Spoken>(&self) -> bool {
+        self.range(R::KEY).is_some()
     }
 
     /// The highest version of `R` that both sides speak.

@@ -71,6 +71,26 @@ pub enum ProduceError {
         /// The limit.
         after: Duration,
     },
+    /// The brokers do not let librdkafka in. The record was not written.
+    #[error("record {ordinal} for topic {topic} was not written: the brokers do not let us in: {reason}")]
+    ShutOut {
+        /// Which record.
+        ordinal: u64,
+        /// The topic.
+        topic: TopicName,
+        /// librdkafka's words.
+        reason: String,
+    },
+    /// librdkafka cannot connect with these settings, although our own connections can.
+    #[error("record {ordinal} for topic {topic} cannot be published: {reason}")]
+    Unsupported {
+        /// Which record.
+        ordinal: u64,
+        /// The topic.
+        topic: TopicName,
+        /// Which setting it is, and what to do.
+        reason: String,
+    },
     /// The cluster refused the record, or librdkafka gave it up.
     #[error("record {ordinal} for topic {topic} was not written: {reason}")]
     Refused {
@@ -102,6 +122,8 @@ impl ProduceError {
             | Self::NotAuthorized { ordinal, .. }
             | Self::Record { ordinal, .. }
             | Self::TimedOut { ordinal, .. }
+            | Self::ShutOut { ordinal, .. }
+            | Self::Unsupported { ordinal, .. }
             | Self::Refused { ordinal, .. } => *ordinal,
         }
     }
@@ -118,11 +140,13 @@ pub(super) struct Failed<'a> {
     /// Set when the producer refused it before it was queued: its own limit.
     pub(super) local_limit: Option<usize>,
     pub(super) delivery_timeout: Duration,
+    /// Why brokers do not let librdkafka in, if they do not.
+    pub(super) shut_out: Option<String>,
 }
 
 /// The error that librdkafka's stands for.
 pub(super) fn produce_error(failed: Failed<'_>, error: &KafkaError) -> ProduceError {
-    let Failed { ordinal, topic, partition, bytes, local_limit, delivery_timeout } = failed;
+    let Failed { ordinal, topic, partition, bytes, local_limit, delivery_timeout, shut_out } = failed;
     let topic = topic.clone();
     match (error.rdkafka_error_code(), partition) {
         (Some(RDKafkaErrorCode::MessageSizeTooLarge), _) => {
@@ -136,6 +160,9 @@ pub(super) fn produce_error(failed: Failed<'_>, error: &KafkaError) -> ProduceEr
         }
         (Some(RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed), _) => {
             ProduceError::NotAuthorized { ordinal, topic }
+        }
+        (Some(RDKafkaErrorCode::MessageTimedOut), _) if shut_out.is_some() => {
+            ProduceError::ShutOut { ordinal, topic, reason: shut_out.unwrap_or_default() }
         }
         (Some(RDKafkaErrorCode::MessageTimedOut), _) => {
             ProduceError::TimedOut { ordinal, topic, partition, after: delivery_timeout }
@@ -159,6 +186,7 @@ mod tests {
                 bytes: 2_000_000,
                 local_limit,
                 delivery_timeout: Duration::from_secs(3),
+                shut_out: None,
             };
             produce_error(failed, &KafkaError::MessageProduction(code)).to_string()
         };

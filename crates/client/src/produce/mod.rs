@@ -2,6 +2,7 @@
 
 mod error;
 mod native;
+mod security;
 mod session;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,10 @@ use rdkafka::config::ClientConfig;
 use tidegate_model::{Compression, TopicName};
 
 use crate::config::ClusterConfig;
+use crate::security::{Security, SecurityError};
 pub use error::ProduceError;
 use native::Native;
+use security::Unfit;
 pub use session::ProduceSession;
 
 /// How to produce.
@@ -51,6 +54,9 @@ impl Default for ProducerSettings {
 /// The producer could not be made, or not be flushed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProducerError {
+    /// TLS or SASL cannot be used as they are set.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// librdkafka refuses a setting.
     #[error("the producer cannot be made: {reason}")]
     Setting {
@@ -113,26 +119,46 @@ pub struct Producer {
 }
 
 struct Inner {
-    config: ClientConfig,
     settings: ProducerSettings,
+    /// `Err`: why librdkafka cannot connect with settings that our own connections can connect with. Reading needs no
+    /// producer, so only who publishes is told.
+    running: Result<Running, Arc<str>>,
+}
+
+struct Running {
+    config: ClientConfig,
+    security: Security,
     current: Mutex<Arc<Native>>,
 }
 
 impl Producer {
     /// Makes a producer. It connects by itself, now and whenever it must.
     ///
+    /// With a setting that librdkafka does not have (`ssl.server.name`) it is made all the same, and every record that is
+    /// sent fails with [`ProduceError::Unsupported`].
+    ///
     /// # Errors
-    /// [`ProducerError::Setting`].
+    /// [`ProducerError::Setting`] and [`ProducerError::Security`].
     pub fn new(cluster: &ClusterConfig, settings: ProducerSettings) -> Result<Self, ProducerError> {
-        let config = native::client_config(cluster, &settings);
-        let native = Arc::new(Native::new(&config, &settings)?);
-        Ok(Self { inner: Arc::new(Inner { config, settings, current: Mutex::new(native) }) })
+        let running = match native::client_config(cluster, &settings) {
+            Ok(config) => {
+                let security = cluster.security.clone();
+                let current = Mutex::new(Arc::new(Native::new(&config, &settings, &security)?));
+                Ok(Running { config, security, current })
+            }
+            Err(Unfit::Refused(reason)) => {
+                tracing::info!("publishing is not possible: {reason}");
+                Err(reason.into())
+            }
+            Err(Unfit::Error(error)) => return Err(error.into()),
+        };
+        Ok(Self { inner: Arc::new(Inner { settings, running }) })
     }
 
     /// Starts counting the records of one caller. The topic must exist (look it up with `Cluster::topic` first): sending
     /// never creates one, and takes half a minute to find out that there is none.
     pub fn session(&self, topic: &TopicName) -> ProduceSession {
-        ProduceSession::new(self.native(), topic.clone())
+        ProduceSession::new(self.native(), topic.clone(), self.inner.settings.delivery_timeout)
     }
 
     /// Waits until every record sent so far is acknowledged or has failed; records that are sent meanwhile are waited for
@@ -141,7 +167,8 @@ impl Producer {
     /// # Errors
     /// [`ProducerError::Flush`] when that takes longer than the delivery timeout.
     pub async fn flush(&self) -> Result<(), ProducerError> {
-        let native = Arc::clone(&self.inner.current.lock());
+        let Ok(running) = &self.inner.running else { return Ok(()) };
+        let native = Arc::clone(&running.current.lock());
         native.flush(self.inner.settings.delivery_timeout).await
     }
 
@@ -152,7 +179,8 @@ impl Producer {
     /// As [`Producer::flush`].
     pub async fn close(self) -> Result<(), ProducerError> {
         let flushed = self.flush().await;
-        let native = Arc::into_inner(self.inner).map(|inner| inner.current.into_inner());
+        let running = Arc::into_inner(self.inner).and_then(|inner| inner.running.ok());
+        let native = running.map(|running| running.current.into_inner());
         if let Some(native) = native.and_then(Arc::into_inner) {
             native.end().await;
         }
@@ -160,15 +188,16 @@ impl Producer {
     }
 
     /// librdkafka's producer. One that has met a fatal error takes no record ever again, so a new one takes its place.
-    fn native(&self) -> Arc<Native> {
-        let mut current = self.inner.current.lock();
+    fn native(&self) -> Result<Arc<Native>, Arc<str>> {
+        let running = self.inner.running.as_ref().map_err(Arc::clone)?;
+        let mut current = running.current.lock();
         if current.is_fatal() {
-            match Native::new(&self.inner.config, &self.inner.settings) {
+            match Native::new(&running.config, &self.inner.settings, &running.security) {
                 Ok(native) => *current = Arc::new(native),
                 // The sessions of the old one fail with its error.
                 Err(error) => tracing::error!(%error, "no new producer can be made after a fatal error"),
             }
         }
-        Arc::clone(&current)
+        Ok(Arc::clone(&current))
     }
 }

@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rdkafka::client::ClientContext;
+use parking_lot::Mutex;
+use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
 use tokio::sync::{Notify, Semaphore};
 
+use super::security::{Guard, Unfit, configure};
 use super::session::Delivered;
 use super::{ProducerError, ProducerSettings};
 use crate::config::ClusterConfig;
+use crate::security::Security;
 
 /// What librdkafka and we keep for a record besides its bytes, roughly. It makes small records count.
 pub(super) const RECORD_OVERHEAD: usize = 256;
@@ -22,7 +25,7 @@ pub(super) const RECORD_OVERHEAD: usize = 256;
 const PROPAGATION: Duration = Duration::from_secs(30);
 
 /// The settings of librdkafka.
-pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings) -> ClientConfig {
+pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings) -> Result<ClientConfig, Unfit> {
     let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128).to_string();
     // Our own places bound the queue, and count more than librdkafka does (values alone): its limit is out of the way.
     let queue_kbytes = settings.queue_bytes.saturating_add(settings.message_max_bytes) / 1024 + 1;
@@ -52,7 +55,8 @@ pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings
         .set("socket.nagle.disable", "true")
         .set("log.connection.close", "false")
         .set_log_level(RDKafkaLogLevel::Info);
-    config
+    configure(&mut config, &cluster.security)?;
+    Ok(config)
 }
 
 /// A producer of librdkafka with the thread that polls it.
@@ -69,6 +73,9 @@ struct State {
     in_flight: AtomicU64,
     drained: Notify,
     fatal: AtomicBool,
+    /// Why brokers do not let librdkafka in, if they do not: its records only run out of time.
+    shut_out: Mutex<Option<String>>,
+    guard: Guard,
 }
 
 struct Context(Arc<State>);
@@ -81,12 +88,21 @@ pub(super) struct InFlight {
 }
 
 impl Native {
-    pub(super) fn new(config: &ClientConfig, settings: &ProducerSettings) -> Result<Self, ProducerError> {
+    pub(super) fn new(
+        config: &ClientConfig,
+        settings: &ProducerSettings,
+        security: &Security,
+    ) -> Result<Self, ProducerError> {
+        let guard = Guard::new(security).ok_or_else(|| ProducerError::Setting {
+            reason: "OAUTHBEARER needs a tokio runtime to get tokens on, and there is none".to_owned(),
+        })?;
         let state = Arc::new(State {
             places: Semaphore::new(queue_places(settings) as usize),
             in_flight: AtomicU64::new(0),
             drained: Notify::new(),
             fatal: AtomicBool::new(false),
+            shut_out: Mutex::default(),
+            guard,
         });
         let producer = config
             .create_with_context(Context(Arc::clone(&state)))
@@ -184,10 +200,14 @@ impl ProducerContext for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, in_flight: Box<InFlight>) {
         let InFlight { delivered, places } = *in_flight;
         match result {
-            Ok(message) => delivered.acknowledged(message.partition(), message.offset()),
+            Ok(message) => {
+                self.0.shut_out.lock().take();
+                delivered.acknowledged(message.partition(), message.offset());
+            }
             Err((error, message)) => {
                 self.0.note(error);
-                delivered.failed(message.partition(), error);
+                let shut_out = self.0.shut_out.lock().clone();
+                delivered.failed(message.partition(), error, shut_out);
             }
         }
         self.0.settle(places);
@@ -195,8 +215,11 @@ impl ProducerContext for Context {
 }
 
 impl ClientContext for Context {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         use RDKafkaLogLevel::{Alert, Critical, Debug, Emerg, Error, Info, Notice, Warning};
+        let message = self.0.guard.clean(message);
         match level {
             Emerg | Alert | Critical | Error => tracing::error!(target: "librdkafka", facility, "{message}"),
             Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
@@ -207,7 +230,16 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.0.note(&error);
+        let reason = self.0.guard.clean(reason);
+        if matches!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL)) {
+            *self.0.shut_out.lock() = Some(reason.clone());
+        }
         // Brokers that come and go are librdkafka's to handle; what concerns a record comes with its delivery report.
         tracing::warn!(target: "librdkafka", %error, "{reason}");
+    }
+
+    fn generate_oauth_token(&self, _config: Option<&str>) -> Result<OAuthToken, Box<dyn std::error::Error>> {
+        // Without NUL characters, which the caller cannot hand on.
+        self.0.guard.token().map_err(|reason| reason.replace('\0', " ").into())
     }
 }

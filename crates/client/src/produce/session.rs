@@ -16,7 +16,8 @@ use super::{ProduceSummary, ProducedPartition, RecordToSend};
 /// The records of one caller to one topic, sent in order and counted. Dropping it stops the counting; records that were sent
 /// are still written as long as the producer lives.
 pub struct ProduceSession {
-    native: Arc<Native>,
+    /// `Err`: why librdkafka cannot be had.
+    native: Result<Arc<Native>, Arc<str>>,
     shared: Arc<Shared>,
     sent: u64,
 }
@@ -48,8 +49,11 @@ pub(super) struct Delivered {
 }
 
 impl ProduceSession {
-    pub(super) fn new(native: Arc<Native>, topic: TopicName) -> Self {
-        let delivery_timeout = native.settings.delivery_timeout;
+    pub(super) fn new(
+        native: Result<Arc<Native>, Arc<str>>,
+        topic: TopicName,
+        delivery_timeout: std::time::Duration,
+    ) -> Self {
         let shared = Shared { topic, delivery_timeout, progress: Mutex::default(), settled: Notify::new() };
         Self { native, shared: Arc::new(shared), sent: 0 }
     }
@@ -89,7 +93,12 @@ impl ProduceSession {
             // To librdkafka a negative partition means "any".
             return Err(ProduceError::UnknownPartition { ordinal, topic: self.shared.topic.clone(), partition });
         }
-        let places = self.native.place(bytes).await;
+        let native = self.native.as_ref().map_err(|reason| ProduceError::Unsupported {
+            ordinal,
+            topic: self.shared.topic.clone(),
+            reason: reason.to_string(),
+        })?;
+        let places = native.place(bytes).await;
         let delivered = Delivered { shared: Arc::clone(&self.shared), ordinal, bytes };
         let message = BaseRecord {
             topic: self.shared.topic.as_str(),
@@ -100,14 +109,15 @@ impl ProduceSession {
             headers,
             delivery_opaque: Box::new(InFlight { delivered, places }),
         };
-        self.native.send(message).map_err(|error| {
+        native.send(message).map_err(|error| {
             let failed = Failed {
                 ordinal,
                 topic: &self.shared.topic,
                 partition: record.partition,
                 bytes,
-                local_limit: Some(self.native.settings.message_max_bytes),
+                local_limit: Some(native.settings.message_max_bytes),
                 delivery_timeout: self.shared.delivery_timeout,
+                shut_out: None,
             };
             produce_error(failed, &error)
         })
@@ -195,7 +205,7 @@ impl Delivered {
         self.shared.change(|progress| count(&mut progress.summary, partition, offset));
     }
 
-    pub(super) fn failed(self, partition: i32, error: &KafkaError) {
+    pub(super) fn failed(self, partition: i32, error: &KafkaError, shut_out: Option<String>) {
         let failed = Failed {
             ordinal: self.ordinal,
             topic: &self.shared.topic,
@@ -203,6 +213,7 @@ impl Delivered {
             bytes: self.bytes,
             local_limit: None,
             delivery_timeout: self.shared.delivery_timeout,
+            shut_out,
         };
         let error = produce_error(failed, error);
         self.shared.change(|progress| {

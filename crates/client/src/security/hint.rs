@@ -9,7 +9,7 @@ pub(crate) fn tls_hint(error: &(dyn Error + 'static)) -> Option<String> {
     find(error).and_then(hint)
 }
 
-/// The error of rustls at the bottom of `error`: tokio-rustls and hyper wrap it in an I/O error.
+/// The error of rustls inside `error`: tokio-rustls and hyper wrap it in an I/O error.
 pub(crate) fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(found) = error.downcast_ref::<rustls::Error>() {
         return Some(found);

@@ -12,7 +12,7 @@ use tidegate_server::engine::{Engine, EngineLimits, Payloads};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::config::{DEFAULT_LISTEN, payload_from_proto, split_servers};
+use crate::config::{DEFAULT_LISTEN, KafkaSection, payload_from_proto, split_servers};
 use crate::exit::{Exit, Failure, chain};
 
 /// HTTP/2's window of a stream and of a connection. The default lets a distant server send only 64 KiB a round trip.
@@ -25,15 +25,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct TargetArgs {
     /// The Tidegate server to ask [default: http://127.0.0.1:8642]
-    #[arg(long, value_name = "URL", conflicts_with = "brokers", help_heading = "Source")]
+    #[arg(long, value_name = "URL", conflicts_with = "direct", help_heading = "Source")]
     server: Option<ServerUrl>,
 
     /// Ask these Kafka brokers directly, without a server in between
-    #[arg(long, value_name = "HOST:PORT,...", help_heading = "Source")]
+    #[arg(long, value_name = "HOST:PORT,...", group = "direct", help_heading = "Source")]
     brokers: Option<Brokers>,
 
+    /// Ask Kafka brokers directly, reached as this YAML file says: the keys of the configuration's kafka section, with TLS and
+    /// SASL; a whole configuration of `serve` will do
+    #[arg(long, value_name = "FILE", group = "direct", help_heading = "Source")]
+    kafka_config: Option<PathBuf>,
+
     /// Which of the server's clusters, by the name that its configuration gives it [default: the default one]
-    #[arg(long, value_name = "NAME", conflicts_with = "brokers", help_heading = "Source")]
+    #[arg(long, value_name = "NAME", conflicts_with = "direct", help_heading = "Source")]
     cluster: Option<String>,
 }
 
@@ -46,12 +51,20 @@ pub(crate) enum Target {
 
 impl TargetArgs {
     /// The one that was asked for; the local server when none was.
-    pub(crate) fn target(&self) -> Target {
-        match (&self.brokers, &self.server) {
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        if let Some(path) = &self.kafka_config {
+            return Ok(Target::Brokers(Brokers::Configured(Box::new(KafkaSection::load(path)?))));
+        }
+        Ok(match (&self.brokers, &self.server) {
             (Some(brokers), _) => Target::Brokers(brokers.clone()),
             (None, Some(server)) => Target::Server(server.clone()),
             (None, None) => Target::Server(ServerUrl(format!("http://{DEFAULT_LISTEN}"))),
-        }
+        })
+    }
+
+    /// Whether brokers are asked directly.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.brokers.is_some() || self.kafka_config.is_some()
     }
 
     /// The cluster in requests to a server; empty: its default one.
@@ -88,22 +101,53 @@ impl SchemaArgs {
     }
 }
 
-/// `host:port,host:port`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Brokers(Vec<String>);
+/// Brokers that are asked directly.
+#[derive(Debug, Clone)]
+pub(crate) enum Brokers {
+    /// `host:port,host:port`, without TLS and SASL.
+    Plain(Vec<String>),
+    /// As a file says.
+    Configured(Box<KafkaSection>),
+}
 
 impl FromStr for Brokers {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        split_servers(text).map(Self)
+        split_servers(text).map(Self::Plain)
     }
 }
 
 impl Brokers {
     /// The client's configuration for them.
-    pub(crate) fn cluster_config(&self) -> ClusterConfig {
-        ClusterConfig::new(self.0.iter().cloned())
+    pub(crate) fn cluster_config(&self) -> Result<ClusterConfig, Failure> {
+        match self {
+            Self::Plain(servers) => Ok(ClusterConfig::new(servers.iter().cloned())),
+            Self::Configured(section) => section.cluster(),
+        }
+    }
+
+    /// Puts the file's settings for publishing into `settings`.
+    pub(crate) fn producer(&self, settings: &mut ProducerSettings) -> Result<(), Failure> {
+        match self {
+            Self::Plain(_) => Ok(()),
+            Self::Configured(section) => section.producer(settings),
+        }
+    }
+
+    /// The topic to use when `asked` is asked for: a connection string may be for one alone, which is then the default.
+    pub(crate) fn topic(&self, asked: Option<&str>) -> Result<String, Failure> {
+        let connection = match self {
+            Self::Plain(_) => None,
+            Self::Configured(section) => section.read_connection_string().map_err(Failure::usage)?,
+        };
+        let topic = match &connection {
+            Some(connection) => connection.topic(asked).map_err(Failure::usage)?,
+            None => asked,
+        };
+        topic.map(str::to_owned).ok_or_else(|| {
+            Failure::usage("no topic is given").hint("name one, or put one into the connection string (EntityPath)")
+        })
     }
 }
 

@@ -147,10 +147,10 @@ pub enum RequestFailure {
     },
     /// There is no token to authenticate with.
     #[error(transparent)]
-    Token(TokenError),
+    Token(Box<TokenError>),
     /// The broker does not take us for who we say that we are. Not tried again.
     #[error(transparent)]
-    Authentication(AuthenticationError),
+    Authentication(Box<AuthenticationError>),
     /// The broker's answer makes no sense; the connection was dropped.
     #[error("the answer makes no sense: {what}")]
     Garbage {

@@ -14,8 +14,11 @@ mod cluster;
 mod config;
 mod conn;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod offsets;
+#[cfg(feature = "produce")]
 mod produce;
 mod reader;
 mod retry;
@@ -30,6 +33,7 @@ pub use config::{ClusterConfig, RetryLimits};
 pub use error::{AuthenticationError, ConnectError, ConnectStage, KafkaCode, RequestError, RequestFailure};
 pub use http::{HttpClient, HttpError, HttpFailure, HttpLimits};
 pub use offsets::{ListOffsetsError, OffsetAndTimestamp, OffsetAnswer, OffsetQuery};
+#[cfg(feature = "produce")]
 pub use produce::{
     ProduceError, ProduceSession, ProduceSummary, ProducedPartition, Producer, ProducerError, ProducerSettings,
     RecordToSend,

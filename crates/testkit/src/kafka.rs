@@ -8,6 +8,8 @@ mod artefacts;
 mod ports;
 mod process;
 mod ready;
+#[cfg(feature = "secure")]
+mod secure;
 
 use std::fmt;
 use std::io;
@@ -18,6 +20,8 @@ use std::time::Duration;
 use process::{Attempt, Process};
 
 pub use artefacts::{OLD_VERSION, VERSION};
+#[cfg(feature = "secure")]
+pub use secure::{SecureKafka, USER};
 
 /// The environment variable in which `cargo xtask test` tells the tests where the shared Kafka is.
 pub const SHARED: &str = "TIDEGATE_TEST_KAFKA";
@@ -58,6 +62,10 @@ pub fn libs() -> Result<PathBuf, StartError> {
 pub struct KafkaConfig {
     /// Broker properties on top of the test kit's own, Kafka's names; a name given here wins.
     pub properties: Vec<(String, String)>,
+    /// Listeners beside the plaintext one: name, security protocol and port, on 127.0.0.1.
+    pub listeners: Vec<(String, String, u16)>,
+    /// Further arguments of the storage tool's `format`.
+    pub format_args: Vec<String>,
     /// How long a start may take until the broker answers, the fetching of its jars not counted.
     pub start_timeout: Duration,
     /// Which Apache Kafka.
@@ -86,7 +94,13 @@ impl Release {
 impl Default for KafkaConfig {
     fn default() -> Self {
         // Three to five seconds on an idle machine; test machines are not idle.
-        KafkaConfig { properties: Vec::new(), start_timeout: Duration::from_secs(120), release: Release::Current }
+        KafkaConfig {
+            properties: Vec::new(),
+            listeners: Vec::new(),
+            format_args: Vec::new(),
+            start_timeout: Duration::from_secs(120),
+            release: Release::Current,
+        }
     }
 }
 
@@ -117,6 +131,10 @@ impl Kafka {
             match process::start(&libs, &config, ports)? {
                 Attempt::Running(process) => return Ok(Kafka { process }),
                 Attempt::PortTaken => lost_ports.push(ports.broker),
+            }
+            if !config.listeners.is_empty() {
+                // Which port was lost is not known, and these are the caller's to choose.
+                break;
             }
         }
         Err(StartError::NoPort { lost_ports })

@@ -12,6 +12,8 @@ pub mod kafka;
 pub mod old_messages;
 mod random;
 mod skip;
+#[cfg(feature = "secure")]
+pub mod tls;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -84,7 +84,7 @@ pub(crate) struct PublishArgs {
     partition: Option<i32>,
 
     /// Create the topic if it does not exist
-    #[arg(long, requires = "brokers", help_heading = "Topic")]
+    #[arg(long, requires = "direct", help_heading = "Topic")]
     create: bool,
 
     #[command(flatten)]
@@ -93,9 +93,9 @@ pub(crate) struct PublishArgs {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// How batches are compressed
-    #[arg(long, value_enum, value_name = "CODEC", default_value_t = CompressionArg::Lz4, conflicts_with = "server", help_heading = "Source")]
-    compression: CompressionArg,
+    /// How batches are compressed [default: as --kafka-config says, else lz4]
+    #[arg(long, value_enum, value_name = "CODEC", conflicts_with = "server", help_heading = "Source")]
+    compression: Option<CompressionArg>,
 
     #[command(flatten)]
     schema: SchemaArgs,
@@ -203,7 +203,7 @@ struct Outcome {
 /// Runs the command.
 pub(crate) async fn run(args: PublishArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::catch()?;
-    let outcome = match args.target.target() {
+    let outcome = match args.target.target()? {
         Target::Server(server) => remote::publish(&args, &server, &mut signals).await?,
         Target::Brokers(brokers) => to_cluster::publish(&args, &brokers, &mut signals).await?,
     };

@@ -51,8 +51,9 @@ fn after_help() -> String {
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub(crate) struct ReadArgs {
-    /// The topic
-    topic: String,
+    /// The topic [default, with --kafka-config: the EntityPath of its connection string]
+    #[arg(required_unless_present = "kafka_config")]
+    topic: Option<String>,
 
     /// Only records from this time on [default: from the start of the log]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Range")]
@@ -102,11 +103,11 @@ pub(crate) struct ReadArgs {
     target: TargetArgs,
 
     /// How records travel from the server; the output is the same
-    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Columns, conflicts_with = "brokers", help_heading = "Source")]
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Columns, conflicts_with = "direct", help_heading = "Source")]
     layout: LayoutArg,
 
     /// The largest message to take from the server; a record must fit into one
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", conflicts_with = "brokers", help_heading = "Source")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", conflicts_with = "direct", help_heading = "Source")]
     max_message_bytes: Size,
 
     #[command(flatten)]
@@ -158,6 +159,11 @@ enum OnDataLossArg {
 }
 
 impl ReadArgs {
+    /// The topic, once it is known.
+    fn topic(&self) -> &str {
+        self.topic.as_deref().unwrap_or_default()
+    }
+
     fn request(&self) -> ReadRequest {
         let range = match self {
             Self { last: Some(count), .. } => RangeSpec::Last { count: *count },
@@ -167,7 +173,7 @@ impl ReadArgs {
             Self { offset, end_offset, .. } => RangeSpec::Offsets { start: *offset, end: *end_offset },
         };
         ReadRequest {
-            topic: self.topic.clone(),
+            topic: self.topic().to_owned(),
             range,
             partitions: self.partitions.clone(),
             limit: self.limit,
@@ -194,8 +200,8 @@ enum Ended {
 }
 
 /// Runs the command.
-pub(crate) async fn run(args: ReadArgs) -> Result<Exit, Failure> {
-    if matches!(args.target.target(), Target::Server(_)) && args.schema.proto.is_some() {
+pub(crate) async fn run(mut args: ReadArgs) -> Result<Exit, Failure> {
+    if !args.target.is_direct() && args.schema.proto.is_some() {
         return Err(Failure::usage("--proto and --message go with --brokers: a server has its own configuration"));
     }
     let to_terminal = args.output.is_none() && std::io::stdout().is_terminal();
@@ -203,7 +209,7 @@ pub(crate) async fn run(args: ReadArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage("--format protobuf writes bytes, which a terminal cannot show")
             .hint("say --output FILE, or send it through a pipe"));
     }
-    match args.target.target() {
+    match args.target.target()? {
         Target::Server(server) => {
             let read = remote::begin(&args, &server).await?;
             let (sink, mut progress) = open(&args, to_terminal)?;
@@ -211,6 +217,7 @@ pub(crate) async fn run(args: ReadArgs) -> Result<Exit, Failure> {
             finish(&args, sink, progress, ended).await
         }
         Target::Brokers(brokers) => {
+            args.topic = Some(brokers.topic(args.topic.as_deref())?);
             let read = local::begin(&args, &brokers).await?;
             let (sink, mut progress) = open(&args, to_terminal)?;
             let ended = read.run(&sink, &mut progress).await;
@@ -222,7 +229,7 @@ pub(crate) async fn run(args: ReadArgs) -> Result<Exit, Failure> {
 /// Opens the output, after all that can fail before the first record has gone well: a mistake leaves no file behind.
 fn open(args: &ReadArgs, to_terminal: bool) -> Result<(Sink, Progress), Failure> {
     let sink = Sink::open(args.output.as_deref()).map_err(sink_failure)?;
-    Ok((sink, Progress::new(format!("reading {}", args.topic), None, to_terminal)))
+    Ok((sink, Progress::new(format!("reading {}", args.topic()), None, to_terminal)))
 }
 
 async fn finish(

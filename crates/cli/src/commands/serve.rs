@@ -118,7 +118,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
             let mut settings = producer_settings();
             section.kafka.producer(&mut settings).map_err(of)?;
             let payloads = section.topics.payloads().map_err(of)?;
-            stack.add(name.clone(), section.kafka.cluster(), settings, payloads).await.map_err(of)?;
+            let cluster = section.kafka.cluster().map_err(of)?;
+            stack.add(name.clone(), cluster, settings, payloads).await.map_err(of)?;
         }
         let Stack { clusters: Some(clusters), producers, .. } = stack else { return Err(no_source()) };
         let grace = config.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);
@@ -186,12 +187,12 @@ fn no_source() -> Failure {
 /// be there, unless the file names other clusters.
 fn source(args: &ServeArgs, config: &Config, insecure: bool) -> Result<Option<Source>, Failure> {
     if let Some(brokers) = &args.brokers {
-        return Ok(Some(Source::Cluster(brokers.cluster_config())));
+        return Ok(Some(Source::Cluster(brokers.cluster_config()?)));
     }
     let section = config.broker.as_ref();
     let data_dir = match (&args.data_dir, &config.kafka, section) {
         (Some(data_dir), ..) => data_dir.clone(),
-        (None, Some(kafka), _) if args.kafka_listen.is_none() => return Ok(Some(Source::Cluster(kafka.cluster()))),
+        (None, Some(kafka), _) if args.kafka_listen.is_none() => return Ok(Some(Source::Cluster(kafka.cluster()?))),
         (None, Some(_), _) => {
             return Err(Failure::usage("--kafka-listen goes with the embedded broker, and the file names a cluster"));
         }

@@ -43,7 +43,7 @@ pub(crate) struct TopicsArgs {
     json: bool,
 
     /// Create the topic NAME if it does not exist
-    #[arg(long, requires = "name", requires = "brokers", help_heading = "Topic")]
+    #[arg(long, requires = "name", requires = "direct", help_heading = "Topic")]
     create: bool,
 
     #[command(flatten)]
@@ -55,11 +55,14 @@ pub(crate) struct TopicsArgs {
 
 /// Runs the command.
 pub(crate) async fn run(args: TopicsArgs) -> Result<Exit, Failure> {
-    let text = match (&args.name, args.target.target()) {
+    let text = match (&args.name, args.target.target()?) {
         (None, Target::Server(server)) => show_list(&args, &list_remote(&args, &server).await?),
         (None, Target::Brokers(brokers)) => show_list(&args, &list_local(&brokers, args.internal).await?),
         (Some(name), Target::Server(server)) => show_one(&args, &describe_remote(&args, &server, name).await?),
-        (Some(name), Target::Brokers(brokers)) => show_one(&args, &describe_local(&args, &brokers, name).await?),
+        (Some(name), Target::Brokers(brokers)) => {
+            let name = brokers.topic(Some(name))?;
+            show_one(&args, &describe_local(&args, &brokers, &name).await?)
+        }
     }?;
     print(&text).map(|()| Exit::Done).map_err(|error| match error {
         SinkError::OutputClosed => Failure::new(Exit::OutputClosed, error),
@@ -68,7 +71,7 @@ pub(crate) async fn run(args: TopicsArgs) -> Result<Exit, Failure> {
 }
 
 async fn local_engine(brokers: &Brokers) -> Result<engine::Engine, Failure> {
-    let cluster = connect_cluster(brokers.cluster_config()).await?;
+    let cluster = connect_cluster(brokers.cluster_config()?).await?;
     engine(cluster, ProducerSettings::default(), Payloads::default(), EngineLimits::default()).map(|(engine, _)| engine)
 }
 
@@ -104,7 +107,7 @@ async fn list_remote(args: &TopicsArgs, server: &ServerUrl) -> Result<rest::Topi
 
 async fn describe_local(args: &TopicsArgs, brokers: &Brokers, name: &str) -> Result<rest::TopicDescription, Failure> {
     if args.create {
-        let cluster = connect_cluster(brokers.cluster_config()).await?;
+        let cluster = connect_cluster(brokers.cluster_config()?).await?;
         create(&cluster, &TopicName::new(name).map_err(Failure::usage)?, &args.new_topic).await?;
     }
     let engine = local_engine(brokers).await?;

@@ -62,7 +62,10 @@ impl<'de> Deserialize<'de> for ClustersSection {
 impl ClustersSection {
     /// Makes the paths count from `base`.
     pub(super) fn resolve(&mut self, base: &Path) {
-        self.0.values_mut().for_each(|cluster| cluster.topics.resolve(base));
+        for cluster in self.0.values_mut() {
+            cluster.kafka.resolve(base);
+            cluster.topics.resolve(base);
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
@@ -74,6 +77,7 @@ impl ClustersSection {
                      write them there, or choose another name"
                 ));
             }
+            cluster.kafka.check().map_err(|what| format!("clusters.{name}.kafka: {what}"))?;
             cluster.topics.check(&format!("clusters.{name}.topics"))?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::kafka::instead_of;
 use crate::exit::Failure;
 
 /// Why a configuration file cannot be used.
@@ -70,6 +71,10 @@ impl ConfigError {
     /// What to do about it, where there is something to say.
     pub(crate) fn hint(&self) -> Option<String> {
         let Self::UnknownKey { key, known, .. } = self else { return None };
+        // Only in a section that knows others of its kind.
+        if let Some(instead) = instead_of(key).filter(|_| known.iter().any(|known| known == "sasl.mechanism")) {
+            return Some(instead.to_owned());
+        }
         let all = known.join(", ");
         Some(match nearest(key, known) {
             Some(nearest) => format!("did you mean {nearest}? The keys here are {all}"),

@@ -1,6 +1,9 @@
 //! `kafka:`, how to reach a cluster. Kafka's own names, so that what stands in a `client.properties` can be copied.
 
+mod security;
+
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -8,15 +11,77 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use tidegate_client::{ClusterConfig, ProducerSettings};
 use tidegate_model::Compression;
 
+use self::security::{CheckName, ExtensionPairs, Mechanism, Protocol};
+use super::secret::{SecretSource, TextSource};
+use super::{Config, ConfigError};
 use crate::exit::Failure;
 
+pub(super) use self::security::instead_of;
+
 /// The settings that a file may give; what it leaves out stays at its default.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KafkaSection {
     /// The brokers to ask first.
-    #[serde(rename = "bootstrap.servers", deserialize_with = "servers")]
+    #[serde(rename = "bootstrap.servers", default, deserialize_with = "servers")]
     pub(crate) bootstrap_servers: Vec<String>,
+    /// An Event Hubs connection string, in place of brokers, protocol and credentials.
+    #[serde(rename = "connection.string", default)]
+    connection_string: Option<SecretSource>,
+    /// How connections are secured.
+    #[serde(rename = "security.protocol", default)]
+    security_protocol: Option<Protocol>,
+    /// A PEM file with the CAs that sign brokers' certificates.
+    #[serde(rename = "ssl.ca.location", default)]
+    ssl_ca_location: Option<PathBuf>,
+    /// A PEM file with the client's certificate.
+    #[serde(rename = "ssl.certificate.location", default)]
+    ssl_certificate_location: Option<PathBuf>,
+    /// A PEM file with its key.
+    #[serde(rename = "ssl.key.location", default)]
+    ssl_key_location: Option<PathBuf>,
+    /// Whether brokers' certificates must be made out to their names.
+    #[serde(rename = "ssl.endpoint.identification.algorithm", default, deserialize_with = "given")]
+    ssl_check_name: Option<CheckName>,
+    /// The name that they must have in place of the host name; reading only.
+    #[serde(rename = "ssl.server.name", default)]
+    ssl_server_name: Option<String>,
+    /// How we authenticate.
+    #[serde(rename = "sasl.mechanism", default)]
+    sasl_mechanism: Option<Mechanism>,
+    /// Of PLAIN and SCRAM.
+    #[serde(rename = "sasl.username", default)]
+    sasl_username: Option<TextSource>,
+    /// Of PLAIN and SCRAM.
+    #[serde(rename = "sasl.password", default)]
+    sasl_password: Option<SecretSource>,
+    /// Of OAUTHBEARER: an OIDC token endpoint.
+    #[serde(rename = "sasl.oauthbearer.token.endpoint.url", default)]
+    token_endpoint: Option<String>,
+    /// Of OAUTHBEARER: a file that somebody keeps fresh.
+    #[serde(rename = "sasl.oauthbearer.token.file", default)]
+    token_file: Option<PathBuf>,
+    /// Of OAUTHBEARER: a program with its arguments.
+    #[serde(rename = "sasl.oauthbearer.token.command", default)]
+    token_command: Option<Vec<String>>,
+    /// Of the endpoint.
+    #[serde(rename = "sasl.oauthbearer.client.id", default)]
+    client_id_of_tokens: Option<TextSource>,
+    /// Of the endpoint.
+    #[serde(rename = "sasl.oauthbearer.client.secret", default)]
+    client_secret: Option<SecretSource>,
+    /// Of the endpoint.
+    #[serde(rename = "sasl.oauthbearer.scope", default)]
+    scope: Option<String>,
+    /// Of the endpoint: RFC 6749's encoding of id and secret.
+    #[serde(rename = "sasl.oauthbearer.header.urlencode", default)]
+    header_urlencode: Option<bool>,
+    /// Of OAUTHBEARER: SASL extensions; reading only.
+    #[serde(rename = "sasl.oauthbearer.extensions", default)]
+    extensions: Option<ExtensionPairs>,
+    /// Of the endpoint: a PEM file with the CAs that sign its certificate.
+    #[serde(rename = "https.ca.location", default)]
+    https_ca_location: Option<PathBuf>,
     /// What the brokers log this client under.
     #[serde(rename = "client.id", default)]
     client_id: Option<String>,
@@ -50,10 +115,35 @@ pub(crate) struct KafkaSection {
 }
 
 impl KafkaSection {
-    /// The client's configuration with these in place.
-    pub(crate) fn cluster(&self) -> ClusterConfig {
+    /// Reads a file for the command line: the keys of a `kafka:` section, or a whole configuration with such a section.
+    /// Relative paths in it count from its directory.
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let whole = serde_yaml_ng::from_str::<serde_yaml_ng::Value>(&text)
+            .map_err(|error| ConfigError::from_yaml(path, &error))?
+            .get("kafka")
+            .is_some();
+        let invalid = |message: String| ConfigError::Invalid { path: path.to_owned(), message };
+        if whole {
+            return Config::parse(&text, path)?.kafka.ok_or_else(|| invalid("kafka: is empty".to_owned()));
+        }
+        let mut section: Self = serde_yaml_ng::from_str(&text).map_err(|error| ConfigError::from_yaml(path, &error))?;
+        section.resolve(path.parent().unwrap_or(Path::new("")));
+        section.check().map_err(invalid)?;
+        Ok(section)
+    }
+
+    /// The client's configuration with these in place. Secrets are read from where they stand.
+    pub(crate) fn cluster(&self) -> Result<ClusterConfig, Failure> {
         let ms = |ms: u32| Duration::from_millis(u64::from(ms));
-        let mut cluster = ClusterConfig::new(self.bootstrap_servers.iter().cloned());
+        let mut bootstrap = self.bootstrap_servers.clone();
+        if bootstrap.is_empty() {
+            let connection = self.read_connection_string().map_err(Failure::usage)?;
+            bootstrap.extend(connection.map(|connection| connection.bootstrap()));
+        }
+        let mut cluster = ClusterConfig::new(bootstrap);
+        cluster.security = self.security().map_err(Failure::usage)?;
         if let Some(client_id) = &self.client_id {
             cluster.client_id.clone_from(client_id);
         }
@@ -66,7 +156,7 @@ impl KafkaSection {
         if let Some(idle) = self.max_idle_ms {
             cluster.connection_max_idle = ms(idle);
         }
-        cluster
+        Ok(cluster)
     }
 
     /// Puts these into the producer's settings.
@@ -100,6 +190,15 @@ impl KafkaSection {
 
 const COMPRESSIONS: [Compression; 5] =
     [Compression::None, Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+
+/// A key that is there with nothing behind it counts as given, with an empty text.
+fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
 
 /// `a:9092,b:9092`, as Kafka writes it, or a list.
 fn servers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {

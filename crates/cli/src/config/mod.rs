@@ -7,7 +7,6 @@ mod clusters;
 mod error;
 mod kafka;
 mod limits;
-#[allow(dead_code, reason = "the sections that hold secrets take it up")]
 mod secret;
 mod topics;
 
@@ -21,8 +20,6 @@ pub(crate) use self::clusters::ClustersSection;
 pub(crate) use self::error::ConfigError;
 pub(crate) use self::kafka::{KafkaSection, split_servers};
 pub(crate) use self::limits::LimitsSection;
-#[allow(unused_imports, reason = "the sections that hold secrets take it up")]
-pub(crate) use self::secret::{SecretSource, TextSource};
 pub(crate) use self::topics::{TopicsSection, payload_from_proto};
 use crate::units::Span;
 
@@ -174,6 +171,7 @@ impl Config {
             serde_yaml_ng::from_str::<Self>(text).map_err(|error| ConfigError::from_yaml(path, &error))?
         };
         let base = path.parent().unwrap_or(Path::new(""));
+        config.kafka.iter_mut().for_each(|kafka| kafka.resolve(base));
         config.topics.resolve(base);
         config.clusters.resolve(base);
         if let Some(broker) = &mut config.broker {
@@ -191,6 +189,9 @@ impl Config {
         }
         if self.broker.as_ref().and_then(|broker| broker.num_partitions).is_some_and(|partitions| partitions < 1) {
             return Err("broker.num.partitions must be at least 1".to_owned());
+        }
+        if let Some(kafka) = &self.kafka {
+            kafka.check().map_err(|what| format!("kafka: {what}"))?;
         }
         self.limits.check()?;
         self.clusters.check()?;

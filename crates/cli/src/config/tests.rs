@@ -47,7 +47,7 @@ fn the_annotated_example_is_valid_and_tells_the_defaults() {
     let after = broker + uncommented[broker..].find("\nkafka:").unwrap();
     let only_kafka = format!("{}{}", &uncommented[..broker], &uncommented[after..]);
     let kafka = Config::parse(&only_kafka, &path).unwrap().kafka.unwrap();
-    let (cluster, default) = (kafka.cluster(), ClusterConfig::new(["localhost:9092"]));
+    let (cluster, default) = (kafka.cluster().unwrap(), ClusterConfig::new(["localhost:9092"]));
     assert_eq!(format!("{cluster:?}"), format!("{default:?}"));
     let mut settings = ProducerSettings { message_max_bytes: 64 << 20, ..ProducerSettings::default() };
     let default = settings.clone();
@@ -100,7 +100,7 @@ fn sizes_and_durations_without_units_are_refused_with_a_hint() {
 #[test]
 fn kafka_has_its_own_names_and_units() {
     let text = "kafka:\n  bootstrap.servers: a:9092, b:9092\n  request.timeout.ms: 1500\n  client.id: me\n";
-    let cluster = parse(text).unwrap().kafka.unwrap().cluster();
+    let cluster = parse(text).unwrap().kafka.unwrap().cluster().unwrap();
     assert_eq!(cluster.bootstrap, ["a:9092", "b:9092"]);
     assert_eq!(cluster.request_timeout, std::time::Duration::from_millis(1500));
     assert_eq!(cluster.client_id, "me");
@@ -110,6 +110,165 @@ fn kafka_has_its_own_names_and_units() {
         let (message, _) = refused(&format!("kafka:\n  bootstrap.servers: {servers}\n"));
         assert!(message.contains("broker"), "{servers}: {message}");
     }
+}
+
+/// The protocol, TLS and SASL of a `kafka:` section with these lines.
+fn security(lines: &str) -> tidegate_client::Security {
+    let text: String = lines.lines().map(|line| format!("  {line}\n")).collect();
+    parse(&format!("kafka:\n  bootstrap.servers: a:1\n{text}")).unwrap().kafka.unwrap().cluster().unwrap().security
+}
+
+/// A file in a directory of its own, which holds `text`.
+fn secret_file(text: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    std::fs::write(&path, text).unwrap();
+    let path = path.display().to_string();
+    (dir, path)
+}
+
+#[test]
+fn tls_and_sasl_are_set_by_kafkas_names() {
+    let (_dir, file) = secret_file("hunter22\n");
+    let scram = security(&format!(
+        "security.protocol: SASL_SSL\nsasl.mechanism: SCRAM-SHA-512\nsasl.username: alice\nsasl.password: {{file: {file}}}\n\
+         ssl.ca.location: ca.pem\nssl.endpoint.identification.algorithm: ''"
+    ));
+    assert_eq!(scram.protocol(), "SASL_SSL");
+    let shown = format!("{scram:?}");
+    assert!(shown.contains("dir/ca.pem") && shown.contains("check_name: false"), "{shown}");
+    assert!(shown.contains("Sha512") && shown.contains("alice") && !shown.contains("hunter22"), "{shown}");
+
+    let mutual = security(
+        "security.protocol: ssl\nssl.certificate.location: c.pem\nssl.key.location: k.pem\nssl.server.name: b",
+    );
+    assert_eq!(mutual.protocol(), "SSL");
+    assert!(format!("{mutual:?}").contains("server_name: Some(\"b\")"), "{mutual:?}");
+
+    for source in [
+        "sasl.oauthbearer.token.file: t".to_owned(),
+        "sasl.oauthbearer.token.command: [az, account, get-access-token]".to_owned(),
+        format!(
+            "sasl.oauthbearer.token.endpoint.url: http://127.0.0.1:1/t\nsasl.oauthbearer.client.id: me\n\
+             sasl.oauthbearer.client.secret: {{file: {file}}}\nhttps.ca.location: {file}"
+        ),
+    ] {
+        let text = format!("security.protocol: SASL_PLAINTEXT\nsasl.mechanism: OAUTHBEARER\n{source}");
+        if source.contains("https.ca.location") {
+            // It is read, and it holds no certificate.
+            let text: String = text.lines().map(|line| format!("  {line}\n")).collect();
+            let section = parse(&format!("kafka:\n  bootstrap.servers: a:1\n{text}")).unwrap().kafka.unwrap();
+            let error = section.cluster().unwrap_err().message;
+            assert!(error.contains("https.ca.location") && !error.contains("hunter22"), "{error}");
+        } else {
+            assert_eq!(security(&text).protocol(), "SASL_PLAINTEXT");
+        }
+    }
+}
+
+#[test]
+fn a_connection_string_gives_brokers_and_credentials() {
+    const STRING: &str =
+        "Endpoint=sb://ns1.servicebus.windows.net/;SharedAccessKeyName=reader;SharedAccessKey=QUJDREVGR0g+/aa==";
+    let (_dir, file) = secret_file(STRING);
+    let section = parse(&format!("kafka: {{connection.string: {{file: {file}}}}}")).unwrap().kafka.unwrap();
+    let cluster = section.cluster().unwrap();
+    assert_eq!(cluster.bootstrap, ["ns1.servicebus.windows.net:9093"]);
+    assert_eq!(cluster.security.protocol(), "SASL_SSL");
+    assert!(!format!("{cluster:?} {section:?}").contains("QUJD"));
+    std::fs::write(&file, format!("\"{STRING}\"")).unwrap();
+    let error = section.cluster().unwrap_err().message;
+    assert!(error.starts_with("connection.string: the connection string stands in quotes"), "{error}");
+    for (text, says) in [
+        ("kafka: {connection.string: Endpoint=sb}", "{env: NAME}"),
+        ("kafka: {connection.string: {env: A}, sasl.mechanism: PLAIN}", "sasl.mechanism cannot be set beside it"),
+        ("kafka: {connection.string: {env: A}, security.protocol: PLAINTEXT}", "leave security.protocol out"),
+        ("kafka: {client.id: me}", "bootstrap.servers is missing"),
+    ] {
+        let (message, _) = refused(text);
+        assert!(message.contains(says), "{text}: {message}");
+    }
+}
+
+#[test]
+fn what_security_cannot_mean_is_refused_with_what_to_write() {
+    let with = |lines: &str| refused(&format!("kafka:\n  bootstrap.servers: a:1\n  {}\n", lines.replace('\n', "\n  ")));
+    for (lines, says) in [
+        ("sasl.password: hunter22", "{env: NAME}"),
+        ("sasl.mechanism: PLAIN", "write security.protocol: SASL_SSL"),
+        ("ssl.ca.location: ca.pem", "write security.protocol: SSL"),
+        (
+            "security.protocol: SASL_PLAINTEXT\nsasl.mechanism: PLAIN\nssl.ca.location: ca.pem",
+            "security.protocol: SASL_SSL",
+        ),
+        ("security.protocol: SASL_SSL", "GSSAPI, is not supported"),
+        ("security.protocol: TLS", "none of PLAINTEXT, SSL"),
+        ("sasl.mechanism: GSSAPI", "Kerberos"),
+        ("sasl.mechanism: AWS_MSK_IAM", "sasl.oauthbearer.token.command"),
+        ("sasl.mechanism: SCRAM", "none of PLAIN, SCRAM-SHA-256"),
+        (
+            "security.protocol: SASL_SSL\nsasl.mechanism: PLAIN\nsasl.username: a",
+            "needs sasl.username and sasl.password",
+        ),
+        ("security.protocol: SASL_SSL\nsasl.mechanism: OAUTHBEARER", "exactly one of"),
+        (
+            "security.protocol: SASL_SSL\nsasl.mechanism: OAUTHBEARER\nsasl.username: a",
+            "does not go with sasl.mechanism OAUTHBEARER",
+        ),
+        (
+            "security.protocol: SASL_SSL\nsasl.mechanism: PLAIN\nsasl.oauthbearer.scope: a",
+            "does not go with sasl.mechanism PLAIN",
+        ),
+        (
+            "security.protocol: SASL_SSL\nsasl.mechanism: OAUTHBEARER\nsasl.oauthbearer.token.file: t\nsasl.oauthbearer.scope: a",
+            "goes with sasl.oauthbearer.token.endpoint.url",
+        ),
+        ("security.protocol: SSL\nssl.key.location: k", "go together"),
+        ("security.protocol: SSL\nssl.endpoint.identification.algorithm: ldaps", "neither https nor empty"),
+    ] {
+        let (message, _) = with(lines);
+        assert!(message.contains(says) && !message.contains("hunter22"), "{lines}: {message}");
+    }
+    for (line, hint) in [
+        ("sasl.jaas.config: 'x required password=\"hunter22\";'", "sasl.username"),
+        ("sasl.kerberos.service.name: kafka", "Kerberos"),
+        ("ssl.truststore.location: t.jks", "keytool"),
+        ("ssl.key.password: hunter22", "openssl pkey"),
+        ("sasl.mechanisms: PLAIN", "the key is sasl.mechanism"),
+        ("sasl.login.callback.handler.class: x", "sasl.oauthbearer.token.file"),
+        ("enable.ssl.certificate.verification: false", "always checked"),
+        ("ssl.ca.locatoin: x", "did you mean ssl.ca.location?"),
+    ] {
+        let (message, found) = with(line);
+        assert!(found.contains(hint), "{line}: {message} / {found}");
+        assert!(!format!("{message}{found}").contains("hunter22"), "{message}");
+    }
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_named_with_its_setting() {
+    let text = "kafka:\n  bootstrap.servers: a:1\n  security.protocol: SASL_SSL\n  sasl.mechanism: PLAIN\n  \
+                sasl.username: a\n  sasl.password: {env: TIDEGATE_NO_SUCH_VARIABLE}\n";
+    let error = parse(text).unwrap().kafka.unwrap().cluster().unwrap_err().message;
+    assert_eq!(error, "sasl.password: the environment variable TIDEGATE_NO_SUCH_VARIABLE is not set");
+}
+
+#[test]
+fn the_command_line_reads_the_section_alone_or_in_a_whole_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kafka.yaml");
+    for text in [
+        "bootstrap.servers: k:1\nclient.id: me\n",
+        "listen: 127.0.0.1:0\nkafka: {bootstrap.servers: k:1, client.id: me}\n",
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let cluster = KafkaSection::load(&path).unwrap().cluster().unwrap();
+        assert_eq!((cluster.bootstrap, cluster.client_id), (vec!["k:1".to_owned()], "me".to_owned()));
+    }
+    std::fs::write(&path, "bootstrap.servers: k:1\nsasl.mechanisms: PLAIN\n").unwrap();
+    let failure = Failure::from(KafkaSection::load(&path).unwrap_err());
+    assert!(failure.message.contains(":2:1: unknown key \"sasl.mechanisms\""), "{}", failure.message);
+    assert_eq!(failure.hint.as_deref(), Some("the key is sasl.mechanism"));
 }
 
 #[test]
@@ -159,7 +318,7 @@ fn further_clusters_have_names_and_sections_of_their_own() {
     let config = parse(text).unwrap();
     let lab = &config.clusters.0[&tidegate_server::engine::ClusterName::new("lab").unwrap()];
     assert_eq!(
-        (lab.kafka.cluster().bootstrap, lab.kafka.cluster().client_id),
+        (lab.kafka.cluster().unwrap().bootstrap, lab.kafka.cluster().unwrap().client_id),
         (vec!["b:2".to_owned()], "me".to_owned())
     );
     let payloads = lab.topics.payloads().unwrap();

@@ -63,7 +63,7 @@ impl Authenticator {
     /// Gets a token, if the mechanism needs one: before the connection, whose limits do not cover other people's servers.
     pub(super) async fn prepare(&self) -> Result<Prepared, RequestFailure> {
         let Sasl::OauthBearer { tokens, .. } = &self.sasl else { return Ok(Prepared { token: None }) };
-        let token = tokens.token().await.map_err(RequestFailure::Token)?;
+        let token = tokens.token().await.map_err(|error| RequestFailure::Token(Box::new(error)))?;
         Ok(Prepared { token: Some(token) })
     }
 
@@ -92,7 +92,7 @@ impl Authenticator {
         timeout: Duration,
     ) -> Result<Option<Duration>, Failed> {
         let mechanism = self.sasl.mechanism();
-        let refused = |name, error| (name, RequestFailure::Authentication(error));
+        let refused = |name, error| (name, RequestFailure::Authentication(Box::new(error)));
         let shaking = |error| refused(SaslHandshakeRequest::NAME, error);
         let saying = |error| refused(SaslAuthenticateRequest::NAME, error);
 
@@ -181,7 +181,9 @@ fn lifetime(ms: i64) -> Option<Duration> {
 pub(super) fn renew_after(lifetime: Duration, fraction: f64) -> Duration {
     const SOONEST: Duration = Duration::from_secs(1);
     const LATEST: Duration = Duration::from_secs(7 * 24 * 3_600);
-    lifetime.min(LATEST).mul_f64(0.85 + 0.10 * fraction.clamp(0.0, 1.0)).max(SOONEST)
+    let reserve = (lifetime / 4).min(Duration::from_secs(2));
+    let share = lifetime.min(LATEST).mul_f64(0.85 + 0.10 * fraction.clamp(0.0, 1.0));
+    share.min(lifetime.saturating_sub(reserve)).max(SOONEST)
 }
 
 #[cfg(test)]
@@ -193,6 +195,7 @@ mod tests {
         let minute = Duration::from_secs(60);
         assert_eq!(renew_after(minute, 0.0), Duration::from_secs(51));
         assert_eq!(renew_after(minute, 1.0), Duration::from_secs(57));
+        assert_eq!(renew_after(Duration::from_secs(4), 1.0), Duration::from_secs(3));
     }
 
     #[test]

@@ -267,7 +267,7 @@ async fn read_answers(
 /// Reads one frame, without its size.
 ///
 /// Memory grows with the bytes that arrive, never with what the size claims.
-async fn read_frame(
+pub(super) async fn read_frame(
     read: &mut (impl AsyncRead + Unpin),
     limit: FrameLimit,
     first: bool,

@@ -30,6 +30,14 @@ use transport::{Tls, Transport};
 pub(crate) use versions::Spoken;
 use versions::{BrokerVersions, Handshake, NoCommonVersion, judge_handshake};
 
+/// The first frame of a connection, for the fuzz targets.
+pub(crate) async fn first_frame(
+    read: &mut (impl tokio::io::AsyncRead + Unpin),
+    limit: FrameLimit,
+) -> Result<bytes::Bytes, RequestFailure> {
+    link::read_frame(read, limit, true).await
+}
+
 /// Opens connections with a cluster's settings.
 #[derive(Debug)]
 pub(crate) struct Dialer {
@@ -134,8 +142,7 @@ impl Dialer {
         if let (Some(authenticator), Some(prepared)) = (&self.authenticator, prepared) {
             progress.at("SASL", ConnectStage::Sasl);
             let way = Way::New(&link);
-            // The limit around this comes first.
-            let timeout = self.config.connect_timeout;
+            let timeout = self.single_answer();
             lifetime = authenticator.authenticate(&way, &versions, prepared, timeout).await?;
         }
         let session = lifetime.zip(self.authenticator.clone());
@@ -209,6 +216,12 @@ impl Dialer {
         Ok(Link::new(transport, FrameLimit::new(self.config.max_response_bytes), self.config.max_in_flight))
     }
 
+    /// The limit of one answer on a new connection: never the one that is met, since the connect timeout stands around all of
+    /// them and knows more to say.
+    fn single_answer(&self) -> Duration {
+        self.config.connect_timeout.saturating_mul(2)
+    }
+
     async fn ask_versions(&self, link: &Link, version: i16) -> Result<Handshake, RequestFailure> {
         let mut request = ApiVersionsRequest::default();
         if version >= 3 {
@@ -218,7 +231,7 @@ impl Dialer {
                 .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
         }
         let encode = |correlation| codec::encode_frame(&request, version, correlation, &self.client_id);
-        let frame = link.exchange(encode, self.config.connect_timeout).await?;
+        let frame = link.exchange(encode, self.single_answer()).await?;
         Ok(judge_handshake(version, &codec::decode_api_versions(frame, version)?))
     }
 }

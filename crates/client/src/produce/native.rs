@@ -231,7 +231,9 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         self.0.note(&error);
         let reason = self.0.guard.clean(reason);
-        if matches!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL)) {
+        let code = error.rdkafka_error_code();
+        // What ends a TLS connection after its handshake (a certificate that is missed, in TLS 1.3) comes as a broken one.
+        if matches!(code, Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL)) || reason.contains("SSL") {
             *self.0.shut_out.lock() = Some(reason.clone());
         }
         // Brokers that come and go are librdkafka's to handle; what concerns a record comes with its delivery report.

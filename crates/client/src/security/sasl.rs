@@ -196,6 +196,12 @@ impl Conversation {
         Ok((Self { state }, first))
     }
 
+    /// One of OAUTHBEARER with this token, for the fuzz targets.
+    pub(crate) fn bearer(token: &Token) -> Result<(Self, Vec<u8>), SaslProblem> {
+        let first = bearer(token.value().expose(), &Extensions::default());
+        Ok((Self { state: State::Token }, first.into_bytes()))
+    }
+
     /// Takes the broker's next message.
     pub(crate) fn answer(&mut self, message: &[u8]) -> Result<Step, SaslProblem> {
         match std::mem::replace(&mut self.state, State::Ended) {

@@ -119,6 +119,13 @@ impl std::fmt::Debug for Expected {
     }
 }
 
+impl Challenge {
+    /// How many iterations are asked for.
+    pub(crate) fn iterations(&self) -> u32 {
+        self.iterations.get()
+    }
+}
+
 impl ScramClient {
     /// A conversation with a nonce of our own, which must be printable ASCII without a comma.
     pub(crate) fn new(hash: ScramHash, username: &str, password: Secret, nonce: String) -> Self {

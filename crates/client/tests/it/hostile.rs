@@ -129,7 +129,7 @@ fn a_frame_within_the_limit_that_does_not_come_takes_no_memory() {
     // One gigabyte is allowed and announced; eight bytes come.
     let allow = |bootstrap| ClusterConfig { max_response_bytes: 1 << 30, ..config(bootstrap) };
     let (error, peak) = connect_to_peer(&[0x40, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4], allow);
-    assert!(matches!(error.failure, RequestFailure::Closed), "{error}");
+    assert!(matches!(error.failure, RequestFailure::ClosedAtOnce { .. }), "{error}");
     assert!(peak < FLAT, "{peak} bytes");
 }
 

@@ -31,6 +31,20 @@ pub(super) fn free_pair() -> io::Result<Ports> {
     Err(last_error.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
+/// Ports for further listeners, each of a pair of its own.
+#[cfg(feature = "secure")]
+pub(super) fn free<const N: usize>() -> io::Result<[u16; N]> {
+    let mut found = [0; N];
+    let mut taken = Vec::new();
+    for port in &mut found {
+        let pair = free_pair()?;
+        // Held until all are found, so that none is found twice.
+        taken.push(bind(pair.broker)?);
+        *port = pair.broker;
+    }
+    Ok(found)
+}
+
 fn bind(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
 }

@@ -67,7 +67,7 @@ pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<A
 
     let cluster_id = (config.release == Release::Current).then(cluster_id);
     if let Some(cluster_id) = &cluster_id {
-        format_storage(java("kafka.tools.StorageTool"), cluster_id, &properties)?;
+        format_storage(java("kafka.tools.StorageTool"), cluster_id, &properties, &config.format_args)?;
     }
     let log = new_log(config.release, ports.broker).map_err(StartError::io("create a log file for Kafka"))?;
     let out = File::create(&log).map_err(StartError::io("create a log file for Kafka"))?;
@@ -115,10 +115,16 @@ pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<A
 }
 
 /// Formats the data directory, which KRaft wants.
-fn format_storage(mut java: Command, cluster_id: &str, properties: &Path) -> Result<(), StartError> {
+fn format_storage(
+    mut java: Command,
+    cluster_id: &str,
+    properties: &Path,
+    further: &[String],
+) -> Result<(), StartError> {
     let formatted = java
         .args(["format", "--cluster-id", cluster_id, "--config"])
         .arg(properties)
+        .args(further)
         .output()
         .map_err(StartError::spawn("java", "run kafka.tools.StorageTool"))?;
     if formatted.status.success() {
@@ -198,13 +204,19 @@ impl Drop for Process {
 /// All else is Kafka's default, so that tests meet what users meet.
 fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String {
     let Ports { broker, controller } = ports;
+    let mut listeners = format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}");
+    let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+    for (name, protocol, port) in &config.listeners {
+        listeners.push_str(&format!(",{name}://127.0.0.1:{port}"));
+        protocols.push_str(&format!(",{name}:{protocol}"));
+    }
     let role = match config.release {
         Release::Current => vec![
             ("process.roles", "broker,controller".to_owned()),
             ("node.id", "1".to_owned()),
-            ("listeners", format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}")),
+            ("listeners", listeners),
             ("controller.listener.names", "CONTROLLER".to_owned()),
-            ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned()),
+            ("listener.security.protocol.map", protocols),
             ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
         ],
         Release::Old => vec![

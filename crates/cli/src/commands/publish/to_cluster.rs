@@ -23,17 +23,18 @@ const WARN_EARLY_AFTER: Duration = Duration::from_secs(3);
 pub(crate) const MAX_RECORD_BYTES: usize = 64 << 20;
 
 pub(super) async fn publish(args: &PublishArgs, brokers: &Brokers, signals: &mut Signals) -> Result<Outcome, Failure> {
+    brokers.topic(Some(&args.topic))?;
     let payloads = args.schema.payloads(&args.topic)?;
     let name = TopicName::new(&args.topic).map_err(Failure::usage)?;
-    let cluster = connect_cluster(brokers.cluster_config()).await?;
+    let cluster = connect_cluster(brokers.cluster_config()?).await?;
     if args.create {
         create(&cluster, &name, &args.new_topic).await?;
     }
-    let settings = ProducerSettings {
-        compression: args.compression.into(),
-        message_max_bytes: MAX_RECORD_BYTES,
-        ..ProducerSettings::default()
-    };
+    let mut settings = ProducerSettings { message_max_bytes: MAX_RECORD_BYTES, ..ProducerSettings::default() };
+    brokers.producer(&mut settings)?;
+    if let Some(compression) = args.compression {
+        settings.compression = compression.into();
+    }
     let payload = payloads.get(&name);
     let (engine, _) = engine(cluster, settings, payloads, EngineLimits::default())?;
     let api = |error| Failure::from(ApiError::from(error));

@@ -25,8 +25,8 @@ pub(super) struct LocalRead {
 
 /// Connects and plans: all that can fail before the first record.
 pub(super) async fn begin(args: &ReadArgs, brokers: &Brokers) -> Result<LocalRead, Failure> {
-    let payloads = args.schema.payloads(&args.topic)?;
-    let cluster = connect_cluster(brokers.cluster_config()).await?;
+    let payloads = args.schema.payloads(args.topic())?;
+    let cluster = connect_cluster(brokers.cluster_config()?).await?;
     let (engine, _) = engine(cluster, ProducerSettings::default(), payloads, EngineLimits::default())?;
     let planned = engine.plan_read(args.request()).await.map_err(|error| Failure::from(ApiError::from(error)))?;
     Ok(LocalRead { planned, format: args.format.into() })

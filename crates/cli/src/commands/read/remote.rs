@@ -52,7 +52,7 @@ pub(super) async fn begin(args: &ReadArgs, server: &ServerUrl) -> Result<RemoteR
     let failure = |status: tonic::Status| server.failure(&status);
     let mut stream = client.read_range(request).await.map_err(failure)?.into_inner();
     let first = stream.message().await.map_err(failure)?;
-    Ok(RemoteRead { server: server.clone(), client, stream, first, topic: args.topic.clone(), cluster, format })
+    Ok(RemoteRead { server: server.clone(), client, stream, first, topic: args.topic().to_owned(), cluster, format })
 }
 
 fn request(request: ReadRequest, layout: LayoutArg, format: Format, max_message_bytes: u32) -> v1::ReadRangeRequest {

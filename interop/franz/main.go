@@ -66,9 +66,7 @@ func (s *scenario) run() {
 	s.step("acks", s.produceAcks)
 	s.step("commit-metadata", s.commitMetadata)
 	s.step("resume", s.resume)
-	for _, assignor := range []string{"range", "roundrobin", "cooperative-sticky"} {
-		s.step("group/"+assignor, func(context.Context) (any, error) { return s.group(assignor) })
-	}
+	s.step("group", s.groups)
 	s.step("group-admin", s.groupAdmin)
 	s.step("delete-records", s.deleteRecords)
 	s.step("create-partitions", s.createPartitions)
@@ -93,7 +91,8 @@ func (s *scenario) step(name string, run func(context.Context) (any, error)) {
 }
 
 func (s *scenario) client(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.bootstrap), kgo.RetryTimeout(wait)}, options...)...)
+	own := []kgo.Opt{kgo.SeedBrokers(s.bootstrap), kgo.RetryTimeout(wait), kgo.MetadataMinAge(100 * time.Millisecond)}
+	return kgo.NewClient(append(own, options...)...)
 }
 
 // 0, or Kafka's number of the error.
@@ -488,6 +487,30 @@ func (s *scenario) resume(ctx context.Context) (any, error) {
 	return object{"first": first, "then": then, "static": static}, err
 }
 
+// Most of the step is waiting for a dead member's session to end: the groups wait together.
+func (s *scenario) groups(context.Context) (any, error) {
+	type played struct {
+		assignor string
+		result   any
+		err      error
+	}
+	ended := make(chan played)
+	for assignor := range balancers {
+		go func() {
+			result, err := s.group(assignor)
+			ended <- played{assignor, result, err}
+		}()
+	}
+	found := object{}
+	var failures []error
+	for range balancers {
+		one := <-ended
+		found[one.assignor] = one.result
+		failures = append(failures, one.err)
+	}
+	return found, errors.Join(failures...)
+}
+
 func (s *scenario) group(assignor string) (any, error) {
 	topic := s.prefix + "-group-" + assignor
 	ctx, cancel := context.WithTimeout(context.Background(), groupWait)
@@ -579,6 +602,16 @@ func (s *scenario) groupAdmin(ctx context.Context) (any, error) {
 	}
 	found["move"] = code(s.commit(ctx, group, s.acks, 0, 1, "moved"))
 	if found["moved"], err = s.committed(ctx, group); err != nil {
+		return nil, err
+	}
+	// What makes the group go on existing without the other one.
+	found["keep"] = code(s.commit(ctx, group, s.main, 1, 2, "kept"))
+	forgotten, err := s.admin.DeleteOffsets(ctx, group, kadm.TopicsSet{s.acks: {0: {}}})
+	if err == nil {
+		err = forgotten.Error()
+	}
+	found["forget"] = code(err)
+	if found["forgotten"], err = s.committed(ctx, group); err != nil {
 		return nil, err
 	}
 	_, err = s.admin.DeleteGroup(ctx, group)

@@ -9,6 +9,8 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -93,9 +95,7 @@ final class Scenario {
         step("acks", this::acks);
         step("commit-metadata", this::commitMetadata);
         step("resume", this::resume);
-        for (String assignor : List.of("RangeAssignor", "StickyAssignor", "CooperativeStickyAssignor")) {
-            step("group/" + assignor, () -> group(assignor));
-        }
+        step("group", this::groups);
         step("group-admin", this::groupAdmin);
         step("delete-records", this::deleteRecords);
         step("create-partitions", this::createPartitions);
@@ -206,7 +206,7 @@ final class Scenario {
     private Object connect() throws Exception {
         var cluster = admin.describeCluster();
         return Json.object("brokers", get(cluster.nodes()).size(), "controller", get(cluster.controller()) != null,
-                "cluster_id", !get(cluster.clusterId()).isEmpty());
+                "cluster_id", !get(cluster.clusterId()).isEmpty(), "rack", get(cluster.nodes()).iterator().next().hasRack());
     }
 
     private int create(NewTopic topic, boolean validateOnly) throws Exception {
@@ -424,6 +424,23 @@ final class Scenario {
         return found;
     }
 
+    /** Most of the step is waiting for a dead member's session to end: the groups wait together. */
+    private Object groups() throws Exception {
+        List<String> assignors = List.of("RangeAssignor", "StickyAssignor", "CooperativeStickyAssignor");
+        ExecutorService pool = Executors.newFixedThreadPool(assignors.size());
+        try {
+            Map<String, Future<Object>> played = new LinkedHashMap<>();
+            assignors.forEach(assignor -> played.put(assignor, pool.submit(() -> group(assignor))));
+            Map<String, Object> found = new LinkedHashMap<>();
+            for (Map.Entry<String, Future<Object>> each : played.entrySet()) {
+                found.put(each.getKey(), each.getValue().get());
+            }
+            return found;
+        } finally {
+            pool.shutdownNow();
+        }
+    }
+
     private Object group(String assignor) throws Exception {
         String topic = prefix + "-group-" + assignor;
         get(admin.createTopics(List.of(newTopic("-group-" + assignor, 6))).all());
@@ -475,6 +492,11 @@ final class Scenario {
         found.put("move", code(admin.alterConsumerGroupOffsets(group,
                 Map.of(new TopicPartition(acks, 0), new OffsetAndMetadata(1))).all()));
         found.put("moved", committedOffsets(group));
+        // What makes the group go on existing without the other one.
+        found.put("keep", code(admin.alterConsumerGroupOffsets(group,
+                Map.of(new TopicPartition(main, 1), new OffsetAndMetadata(2))).all()));
+        found.put("forget", code(admin.deleteConsumerGroupOffsets(group, Set.of(new TopicPartition(acks, 0))).all()));
+        found.put("forgotten", committedOffsets(group));
         found.put("delete", code(admin.deleteConsumerGroups(List.of(group)).all()));
         found.put("delete_again", code(admin.deleteConsumerGroups(List.of(group)).all()));
         found.put("describe_deleted", code(admin.describeConsumerGroups(List.of(group)).all()));

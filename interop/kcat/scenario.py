@@ -250,7 +250,7 @@ class Members:
         self.processes[number].wait(GROUP_WAIT)
 
 
-@step("group/range")
+@step("group")
 def group():
     topic, name = f"{PREFIX}-group", f"{PREFIX}-group"
 

@@ -138,6 +138,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: DecodedRequest, peer: 
         RequestBody::Metadata(body) => reply(facts, &metadata::metadata(shared, body, peer, facts).await),
         RequestBody::OffsetCommit(body) => reply(facts, &committed::offset_commit(shared, body).await),
         RequestBody::OffsetDelete(body) => reply(facts, &committed::offset_delete(shared, body).await),
+        RequestBody::ConsumerGroupHeartbeat => reply(facts, &kafkas_business::consumer_group_heartbeat()),
         RequestBody::OffsetFetch(body) => reply(facts, &committed::offset_fetch(shared, body, facts)),
         RequestBody::OffsetForLeaderEpoch(body) => reply(facts, &describe::offset_for_leader_epoch(shared, &body)),
         RequestBody::Produce(body) => produce::produce(shared, body, facts).await,

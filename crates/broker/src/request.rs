@@ -27,7 +27,7 @@ const fn api(key: ApiKey, min: i16, max: i16) -> ServedApi {
 }
 
 /// All APIs that are served, in the order of their keys.
-pub(crate) const SERVED_APIS: [ServedApi; 34] = [
+pub(crate) const SERVED_APIS: [ServedApi; 35] = [
     // Kafka 4 answers Produce from version 3 on and still advertises 0: librdkafka before 2.11 sends no compressed batch
     // to a broker that does not (KAFKA-18659).
     ServedApi { key: ApiKey::Produce, advertised_min: 0, min: 3, max: 13 },
@@ -65,6 +65,9 @@ pub(crate) const SERVED_APIS: [ServedApi; 34] = [
     api(ApiKey::IncrementalAlterConfigs, 0, 1),
     api(ApiKey::OffsetDelete, 0, 0),
     api(ApiKey::DescribeCluster, 0, 2),
+    // Answered with a refusal, as Kafka does where the protocol is switched off: without it librdkafka looks for another
+    // coordinator without end.
+    api(ApiKey::ConsumerGroupHeartbeat, 0, 1),
 ];
 
 /// A request, decoded.
@@ -130,6 +133,7 @@ pub(crate) enum RequestBody {
     Metadata(MetadataRequest),
     OffsetCommit(OffsetCommitRequest),
     OffsetDelete(OffsetDeleteRequest),
+    ConsumerGroupHeartbeat,
     OffsetFetch(OffsetFetchRequest),
     OffsetForLeaderEpoch(OffsetForLeaderEpochRequest),
     Produce(ProduceRequest),
@@ -301,6 +305,11 @@ fn decode_body(api: ApiKey, version: i16, buffer: &mut Metered) -> Result<Reques
         ApiKey::Metadata => RequestBody::Metadata(decode(buffer, version)?),
         ApiKey::OffsetCommit => RequestBody::OffsetCommit(decode(buffer, version)?),
         ApiKey::OffsetDelete => RequestBody::OffsetDelete(decode(buffer, version)?),
+        ApiKey::ConsumerGroupHeartbeat => {
+            // Whatever it holds, the answer is no.
+            let _: ConsumerGroupHeartbeatRequest = decode(buffer, version)?;
+            RequestBody::ConsumerGroupHeartbeat
+        }
         ApiKey::OffsetFetch => RequestBody::OffsetFetch(decode(buffer, version)?),
         ApiKey::OffsetForLeaderEpoch => RequestBody::OffsetForLeaderEpoch(decode(buffer, version)?),
         ApiKey::Produce => RequestBody::Produce(decode(buffer, version)?),

@@ -47,6 +47,9 @@ pub use join_group_request::JoinGroupRequest;
 pub mod offset_delete_request;
 pub use offset_delete_request::OffsetDeleteRequest;
 
+pub mod consumer_group_heartbeat_request;
+pub use consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest;
+
 pub mod describe_log_dirs_request;
 pub use describe_log_dirs_request::DescribeLogDirsRequest;
 
@@ -154,6 +157,9 @@ pub use join_group_response::JoinGroupResponse;
 
 pub mod offset_delete_response;
 pub use offset_delete_response::OffsetDeleteResponse;
+
+pub mod consumer_group_heartbeat_response;
+pub use consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse;
 
 pub mod describe_log_dirs_response;
 pub use describe_log_dirs_response::DescribeLogDirsResponse;
@@ -288,6 +294,12 @@ impl Request for JoinGroupRequest {
 impl Request for OffsetDeleteRequest {
     const KEY: i16 = 47;
     type Response = OffsetDeleteResponse;
+}
+
+#[cfg(all(feature = "client", feature = "broker"))]
+impl Request for ConsumerGroupHeartbeatRequest {
+    const KEY: i16 = 68;
+    type Response = ConsumerGroupHeartbeatResponse;
 }
 
 #[cfg(all(feature = "client", feature = "broker"))]
@@ -473,6 +485,8 @@ pub enum ApiKey {
     JoinGroup = 11,
     /// API key for request OffsetDeleteRequest
     OffsetDelete = 47,
+    /// API key for request ConsumerGroupHeartbeatRequest
+    ConsumerGroupHeartbeat = 68,
     /// API key for request DescribeLogDirsRequest
     DescribeLogDirs = 35,
     /// API key for request DescribeAclsRequest
@@ -542,6 +556,7 @@ impl ApiKey {
             ApiKey::FindCoordinator => FindCoordinatorRequest::header_version(version),
             ApiKey::JoinGroup => JoinGroupRequest::header_version(version),
             ApiKey::OffsetDelete => OffsetDeleteRequest::header_version(version),
+            ApiKey::ConsumerGroupHeartbeat => ConsumerGroupHeartbeatRequest::header_version(version),
             ApiKey::DescribeLogDirs => DescribeLogDirsRequest::header_version(version),
             ApiKey::DescribeAcls => DescribeAclsRequest::header_version(version),
             ApiKey::CreateAcls => CreateAclsRequest::header_version(version),
@@ -585,6 +600,7 @@ impl ApiKey {
             ApiKey::FindCoordinator => FindCoordinatorResponse::header_version(version),
             ApiKey::JoinGroup => JoinGroupResponse::header_version(version),
             ApiKey::OffsetDelete => OffsetDeleteResponse::header_version(version),
+            ApiKey::ConsumerGroupHeartbeat => ConsumerGroupHeartbeatResponse::header_version(version),
             ApiKey::DescribeLogDirs => DescribeLogDirsResponse::header_version(version),
             ApiKey::DescribeAcls => DescribeAclsResponse::header_version(version),
             ApiKey::CreateAcls => CreateAclsResponse::header_version(version),
@@ -628,6 +644,7 @@ impl ApiKey {
             ApiKey::FindCoordinator => VersionRange { min: 0, max: 6 },
             ApiKey::JoinGroup => VersionRange { min: 0, max: 9 },
             ApiKey::OffsetDelete => VersionRange { min: 0, max: 0 },
+            ApiKey::ConsumerGroupHeartbeat => VersionRange { min: 0, max: 1 },
             ApiKey::DescribeLogDirs => VersionRange { min: 1, max: 4 },
             ApiKey::DescribeAcls => VersionRange { min: 1, max: 3 },
             ApiKey::CreateAcls => VersionRange { min: 1, max: 3 },
@@ -677,6 +694,7 @@ impl TryFrom<i16> for ApiKey {
             x if x == ApiKey::FindCoordinator as i16 => Ok(ApiKey::FindCoordinator),
             x if x == ApiKey::JoinGroup as i16 => Ok(ApiKey::JoinGroup),
             x if x == ApiKey::OffsetDelete as i16 => Ok(ApiKey::OffsetDelete),
+            x if x == ApiKey::ConsumerGroupHeartbeat as i16 => Ok(ApiKey::ConsumerGroupHeartbeat),
             x if x == ApiKey::DescribeLogDirs as i16 => Ok(ApiKey::DescribeLogDirs),
             x if x == ApiKey::DescribeAcls as i16 => Ok(ApiKey::DescribeAcls),
             x if x == ApiKey::CreateAcls as i16 => Ok(ApiKey::CreateAcls),

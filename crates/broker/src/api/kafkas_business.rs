@@ -1,5 +1,5 @@
-//! What the embedded broker leaves to Apache Kafka: transactions and ACLs. Each request is answered, with a refusal in the
-//! field where a client shows it; a closed connection would tell nobody why.
+//! What the embedded broker leaves to Apache Kafka: transactions, ACLs and the group protocol of KIP-848. Each request is
+//! answered, with a refusal in the field where a client shows it; a closed connection would tell nobody why.
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
@@ -12,6 +12,7 @@ use kafka_protocol::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
 use kafka_protocol::messages::*;
+use kafka_protocol::protocol::StrBytes;
 
 use super::{Facts, Refusal, refusals};
 
@@ -89,4 +90,12 @@ pub(super) fn delete_acls(request: &DeleteAclsRequest) -> DeleteAclsResponse {
         DeleteAclsFilterResult::default().with_error_code(refusal.error.code()).with_error_message(refusal.text())
     });
     DeleteAclsResponse::default().with_filter_results(results.collect())
+}
+
+/// KIP-848. The error is what Kafka answers where the protocol is switched off; clients then end and say so.
+pub(super) fn consumer_group_heartbeat() -> ConsumerGroupHeartbeatResponse {
+    let text = "the embedded broker has the classic group protocol only: group.protocol=classic";
+    ConsumerGroupHeartbeatResponse::default()
+        .with_error_code(ResponseError::UnsupportedVersion.code())
+        .with_error_message(Some(StrBytes::from_static_str(text)))
 }

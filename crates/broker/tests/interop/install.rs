@@ -147,7 +147,10 @@ fn kafkajs(home: &Path) -> Result<Program, Missing> {
 fn franz(home: &Path) -> Result<Program, Missing> {
     let executable = home.join("scenario");
     let mut go = Command::new("go");
-    go.args(["build", "-mod=readonly", "-o"]).arg(&executable).arg(".").current_dir(Client::Franz.source());
+    go.args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
+        .arg(&executable)
+        .arg(".")
+        .current_dir(Client::Franz.source());
     // The versions are go.sum's; a workspace of the user's must not replace them.
     go.env("GOWORK", "off");
     run(&mut go)?;
@@ -190,8 +193,13 @@ fn once(
     if folder.exists() && fs::read_to_string(&note).is_ok_and(|noted| noted == pins) {
         return Ok(());
     }
-    if folder.exists() {
-        fs::remove_dir_all(folder).unwrap();
+    // The note goes first, or it would vouch for a folder whose filling was interrupted.
+    for stale in [note.as_path(), folder] {
+        if stale.is_dir() {
+            fs::remove_dir_all(stale).unwrap();
+        } else if stale.exists() {
+            fs::remove_file(stale).unwrap();
+        }
     }
     fs::create_dir_all(folder).unwrap();
     fill(folder)?;

@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a whole scenario may take on a busy machine; an idle one needs about a minute.
-const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// What a whole scenario may take on a very busy machine; an idle one needs less than a minute.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// How to start a client's scenario; the bootstrap address and the prefix come behind the arguments.
 #[derive(Debug)]

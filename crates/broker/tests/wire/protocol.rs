@@ -146,6 +146,12 @@ async fn every_advertised_version_of_every_api_is_answered_in_that_version() {
                         .map_or((response.error_code, response.node_id), |c| (c.error_code, c.node_id));
                     assert_eq!((code, node.0), (0, 1));
                 }
+                ApiKey::ConsumerGroupHeartbeat => {
+                    let request = ConsumerGroupHeartbeatRequest::default().with_group_id(text("g").into());
+                    let response = client.call(&request, version).await;
+                    assert_eq!(response.error_code, ResponseError::UnsupportedVersion.code());
+                    assert!(response.error_message.unwrap().contains("classic"));
+                }
                 group @ (ApiKey::JoinGroup
                 | ApiKey::SyncGroup
                 | ApiKey::Heartbeat

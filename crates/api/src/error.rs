@@ -135,6 +135,12 @@ codes! {
         "The cluster answered a request with an error of its own; the details name it.";
     ClusterProtocol "CLUSTER_PROTOCOL" BAD_GATEWAY Internal false Cluster
         "The cluster's answer could not be understood, or is larger than this server accepts.";
+    RegistryUnavailable "REGISTRY_UNAVAILABLE" SERVICE_UNAVAILABLE Unavailable true Cluster
+        "The schema registry, which has the schemas of the topic's values, does not answer.";
+    RegistryRefused "REGISTRY_REFUSED" BAD_GATEWAY FailedPrecondition false Cluster
+        "The schema registry refused a request, or answered what makes no sense.";
+    SchemaUnusable "SCHEMA_UNUSABLE" UNPROCESSABLE_ENTITY FailedPrecondition false Caller
+        "The schema that values should be written with is not registered, or is of no use.";
     NotFound "NOT_FOUND" NOT_FOUND NotFound false Caller
         "There is nothing at this path.";
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED Unimplemented false Caller

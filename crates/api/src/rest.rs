@@ -56,6 +56,8 @@ pub enum PayloadKind {
     Json,
     /// Each is a Protobuf message.
     Protobuf,
+    /// Each names its schema, which is in a schema registry.
+    Registry,
 }
 
 /// Who set a record's timestamp.

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use tidegate_api::v1::tidegate_client::TidegateClient;
 use tidegate_api::{ApiError, Code};
-use tidegate_client::{Cluster, ClusterConfig, ConnectError, Producer, ProducerSettings, RequestError};
+use tidegate_client::{Cluster, ClusterConfig, ConnectError, Producer, ProducerSettings, RegistryConfig, RequestError};
 use tidegate_model::TopicName;
-use tidegate_server::engine::{Engine, EngineLimits, Payloads};
+use tidegate_server::engine::{
+    Engine, EngineLimits, Payloads, RegistryPayload, SchemaLimits, TopicPayload, WriteSchema,
+};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::config::{DEFAULT_LISTEN, KafkaSection, payload_from_proto, split_servers};
+use crate::config::{DEFAULT_LISTEN, KafkaSection, payload_from_proto, registry, split_servers};
 use crate::exit::{Exit, Failure, chain};
 
 /// HTTP/2's window of a stream and of a connection. The default lets a distant server send only 64 KiB a round trip.
@@ -87,6 +89,10 @@ pub(crate) struct SchemaArgs {
     /// A directory in which imports are looked for; the .proto file's own always is one [may be repeated]
     #[arg(long = "include", value_name = "DIR", requires = "proto", help_heading = "Schema")]
     pub(crate) includes: Vec<PathBuf>,
+
+    /// The schema registry that has the schemas of the topic's values: Protobuf, Avro or JSON
+    #[arg(long, value_name = "URL", conflicts_with = "proto", requires = "brokers", help_heading = "Schema")]
+    pub(crate) schema_registry: Option<String>,
 }
 
 impl SchemaArgs {
@@ -96,6 +102,11 @@ impl SchemaArgs {
         if let (Some(proto), Some(message)) = (&self.proto, &self.message) {
             let topic = TopicName::new(topic).map_err(Failure::usage)?;
             payloads.insert(topic, payload_from_proto(proto, &self.includes, message)?);
+        } else if let Some(url) = &self.schema_registry {
+            let topic = TopicName::new(topic).map_err(Failure::usage)?;
+            let registry = registry(&RegistryConfig::new(url.split(',').map(str::trim)), SchemaLimits::default())?;
+            let payload = RegistryPayload::new(registry, WriteSchema::default());
+            payloads.insert(topic, TopicPayload::Registry(Box::new(payload)));
         }
         Ok(payloads)
     }

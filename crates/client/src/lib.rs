@@ -3,6 +3,7 @@
 //!
 //! - [`Cluster`] is where everything starts; it is cheap to clone.
 //! - [`Reader`] reads one [`Slice`] of a topic-partition and prefetches within a [`ByteBudget`].
+//! - [`RegistryClient`] asks a schema registry.
 //! - [`Producer`] writes, idempotent and `acks=all`; a [`ProduceSession`] counts what one caller sent.
 //!
 //! Requests are built and responses are checked by pure functions, apart from the tasks that do the I/O. Every operation
@@ -21,6 +22,7 @@ mod offsets;
 #[cfg(feature = "produce")]
 mod produce;
 mod reader;
+mod registry;
 mod retry;
 mod security;
 
@@ -39,6 +41,9 @@ pub use produce::{
     RecordToSend,
 };
 pub use reader::{ReadError, Reader, ReaderOptions, Slice};
+pub use registry::{
+    NewSchema, RegistryAuth, RegistryClient, RegistryConfig, RegistryError, RegistrySettingError, SchemaName,
+};
 pub use security::{
     CommandTokens, ConnectionString, ConnectionStringError, Extensions, FileTokens, OidcSettings, OidcTokens,
     OtherTopic, PemProblem, Sasl, SaslProblem, ScramError, ScramHash, Secret, Security, SecurityError, TlsIdentity,

@@ -13,15 +13,18 @@ pub enum PayloadKind {
         /// The message's full name, such as `tidegate.examples.flights.v1.Flight`.
         message: String,
     },
+    /// Each value names the schema it was written with, which is in a schema registry: Protobuf, Avro or JSON.
+    Registry,
 }
 
 impl PayloadKind {
-    /// Its name in configuration and on the wire: `bytes`, `json` or `protobuf`.
+    /// Its name in configuration and on the wire: `bytes`, `json`, `protobuf` or `registry`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
             Self::Json => "json",
             Self::Protobuf { .. } => "protobuf",
+            Self::Registry => "registry",
         }
     }
 }

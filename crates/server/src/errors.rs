@@ -5,7 +5,8 @@ use std::fmt::Display;
 
 use tidegate_api::{ApiError, Code};
 use tidegate_client::{
-    DescribeConfigsError, ListOffsetsError, MetadataError, ProduceError, ReadError, RequestError, RequestFailure,
+    DescribeConfigsError, ListOffsetsError, MetadataError, ProduceError, ReadError, RegistryError, RequestError,
+    RequestFailure,
 };
 use tidegate_model::{TopicName, TopicNameError, TopicPartition};
 use tidegate_plan::{PlanOffsetsError, RangeError, TimeExprError};
@@ -14,6 +15,7 @@ use tidegate_wire::compression::DecompressError;
 
 use crate::engine::{
     ClusterError, DescribeTopicError, EncodeError, EndsError, ListTopicsError, PublishError, ReadRangeError,
+    SchemaFetchError, WriterSetupError,
 };
 
 /// An error of the engine that callers see. Its message is the error as it shows itself.
@@ -132,6 +134,9 @@ impl Public for ReadRangeError {
             Self::UnknownPartition { topic, partition, count } => {
                 Coded::from(Code::UnknownPartition).topic(topic).with("partition", partition).with("partitions", count)
             }
+            Self::Schema { topic_partition, offset, source } => {
+                schema_fetch(source).at(topic_partition).with("offset", offset)
+            }
             Self::OffsetsGone { topic_partition, lost, log_start_offset, noted_end_offset } => {
                 Coded::from(Code::OffsetOutOfRange)
                     .at(topic_partition)
@@ -166,6 +171,7 @@ impl Public for PublishError {
             Self::TopicName(error) => topic_name(error),
             Self::Metadata(error) => metadata(error),
             Self::TooManyPublishes { limit } => Coded::from(Code::TooManyPublishes).with("limit", limit),
+            Self::Schema { topic, source } => writer(source).topic(topic),
             Self::Produce(error) => produce(error),
         }
     }
@@ -365,6 +371,35 @@ fn batch(error: &BatchError) -> Coded {
     match at.last_offset {
         Some(last) => coded.with("last_offset", last),
         None => coded,
+    }
+}
+
+fn schema_fetch(error: &SchemaFetchError) -> Coded {
+    match error {
+        SchemaFetchError::Registry(RegistryError::Unavailable { request, attempts, last: _ }) => {
+            Coded::from(Code::RegistryUnavailable).with("request", request).with("attempts", attempts)
+        }
+        SchemaFetchError::Registry(RegistryError::Refused { request, status, code: _, message: _ }) => {
+            Coded::from(Code::RegistryRefused).with("request", request).with("status", status.as_u16())
+        }
+        SchemaFetchError::Registry(RegistryError::Request { request, reason: _ }) => {
+            Coded::from(Code::RegistryRefused).with("request", request)
+        }
+        SchemaFetchError::Registry(RegistryError::NotFound { code, message: _ }) => {
+            Coded::from(Code::RegistryRefused).with("registry_error", code)
+        }
+        SchemaFetchError::Answer { what, source: _ } => Coded::from(Code::RegistryRefused).with("schema", what),
+        SchemaFetchError::Compiler { what, reason: _ } => Coded::from(Code::Internal).with("schema", what),
+    }
+}
+
+fn writer(error: &WriterSetupError) -> Coded {
+    match error {
+        WriterSetupError::Fetch(error) => schema_fetch(error),
+        WriterSetupError::NoSchema { subject, reason: _ } | WriterSetupError::Unusable { subject, reason: _ } => {
+            Coded::from(Code::SchemaUnusable).with("subject", subject)
+        }
+        WriterSetupError::NoSubject | WriterSetupError::Message(_) => Coded::from(Code::SchemaUnusable),
     }
 }
 

@@ -11,6 +11,8 @@ pub mod flights;
 pub mod kafka;
 pub mod old_messages;
 mod random;
+#[cfg(feature = "registry")]
+pub mod registry;
 mod skip;
 #[cfg(feature = "secure")]
 pub mod tls;

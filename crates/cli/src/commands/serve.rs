@@ -71,7 +71,7 @@ pub(crate) struct ServeArgs {
 /// Where records come from.
 enum Source {
     Cluster(ClusterConfig),
-    Embedded(BrokerConfig),
+    Embedded(Box<BrokerConfig>),
 }
 
 /// Runs the command.
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         Some(path) => Config::load(path)?,
         None => Config::default(),
     };
-    let payloads = config.topics.payloads()?;
+    let payloads = config.topics.payloads(config.registry.as_ref())?;
     let insecure = args.insecure || config.insecure;
     let listen = match args.listen.or(config.listen) {
         Some(Listen(listen)) => listen,
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
         Some(Source::Cluster(cluster)) => (None, Some(cluster)),
         Some(Source::Embedded(config)) => {
             let data_dir = config.data_dir.clone();
-            let broker = start_broker(config).await?;
+            let broker = start_broker(*config).await?;
             talk::say(format_args!("embedded broker, data in {}", data_dir.display()));
             talk::say(format_args!("Kafka on {}", broker.addr()));
             let cluster = ClusterConfig::new([broker.addr().to_string()]);
@@ -117,7 +117,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
             };
             let mut settings = producer_settings();
             section.kafka.producer(&mut settings).map_err(of)?;
-            let payloads = section.topics.payloads().map_err(of)?;
+            let payloads = section.topics.payloads(section.registry.as_ref()).map_err(of)?;
             let cluster = section.kafka.cluster().map_err(of)?;
             stack.add(name.clone(), cluster, settings, payloads).await.map_err(of)?;
         }
@@ -218,7 +218,7 @@ fn source(args: &ServeArgs, config: &Config, insecure: bool) -> Result<Option<So
             broker.default_partitions = partitions;
         }
     }
-    Ok(Some(Source::Embedded(broker)))
+    Ok(Some(Source::Embedded(Box::new(broker))))
 }
 
 /// The default of `--kafka-listen`.

@@ -167,6 +167,7 @@ fn payload(payload: &PayloadKind) -> (rest::PayloadKind, Option<String>) {
         PayloadKind::Bytes => (rest::PayloadKind::Bytes, None),
         PayloadKind::Json => (rest::PayloadKind::Json, None),
         PayloadKind::Protobuf { message } => (rest::PayloadKind::Protobuf, Some(message.clone())),
+        PayloadKind::Registry => (rest::PayloadKind::Registry, None),
     }
 }
 
@@ -174,6 +175,7 @@ fn payload_kind(kind: v1::PayloadKind) -> rest::PayloadKind {
     match kind {
         v1::PayloadKind::Json => rest::PayloadKind::Json,
         v1::PayloadKind::Protobuf => rest::PayloadKind::Protobuf,
+        v1::PayloadKind::Registry => rest::PayloadKind::Registry,
         v1::PayloadKind::Bytes | v1::PayloadKind::Unspecified => rest::PayloadKind::Bytes,
     }
 }
@@ -244,6 +246,7 @@ fn payload_text(kind: rest::PayloadKind, message: Option<&String>) -> String {
     match (kind, message) {
         (rest::PayloadKind::Protobuf, Some(message)) => format!("protobuf {message}"),
         (rest::PayloadKind::Protobuf, None) => "protobuf".to_owned(),
+        (rest::PayloadKind::Registry, _) => "registry".to_owned(),
         (rest::PayloadKind::Json, _) => "json".to_owned(),
         (rest::PayloadKind::Bytes, _) => "bytes".to_owned(),
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use tidegate_server::engine::ClusterName;
 
-use super::{KafkaSection, TopicsSection};
+use super::{KafkaSection, RegistrySection, TopicsSection};
 
 /// The named clusters.
 #[derive(Debug, Default)]
@@ -24,6 +24,9 @@ pub(crate) struct ClusterSection {
     /// What its topics hold.
     #[serde(default)]
     pub(crate) topics: TopicsSection,
+    /// Where the schemas are that values name.
+    #[serde(default, rename = "schema.registry")]
+    pub(crate) registry: Option<RegistrySection>,
 }
 
 impl<'de> Deserialize<'de> for ClustersSection {
@@ -65,6 +68,9 @@ impl ClustersSection {
         for cluster in self.0.values_mut() {
             cluster.kafka.resolve(base);
             cluster.topics.resolve(base);
+            if let Some(registry) = &mut cluster.registry {
+                registry.resolve(base);
+            }
         }
     }
 
@@ -78,7 +84,10 @@ impl ClustersSection {
                 ));
             }
             cluster.kafka.check().map_err(|what| format!("clusters.{name}.kafka: {what}"))?;
-            cluster.topics.check(&format!("clusters.{name}.topics"))?;
+            if let Some(registry) = &cluster.registry {
+                registry.check(&format!("clusters.{name}.schema.registry"))?;
+            }
+            cluster.topics.check(&format!("clusters.{name}.topics"), cluster.registry.is_some())?;
         }
         Ok(())
     }

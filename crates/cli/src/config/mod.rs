@@ -7,6 +7,7 @@ mod clusters;
 mod error;
 mod kafka;
 mod limits;
+mod registry;
 mod secret;
 mod topics;
 
@@ -20,6 +21,7 @@ pub(crate) use self::clusters::ClustersSection;
 pub(crate) use self::error::ConfigError;
 pub(crate) use self::kafka::{KafkaSection, split_servers};
 pub(crate) use self::limits::LimitsSection;
+pub(crate) use self::registry::{RegistrySection, registry};
 pub(crate) use self::topics::{TopicsSection, payload_from_proto};
 use crate::units::Span;
 
@@ -45,6 +47,9 @@ pub(crate) struct Config {
     pub(crate) limits: LimitsSection,
     /// What the topics hold.
     pub(crate) topics: TopicsSection,
+    /// Where the schemas are that values name.
+    #[serde(rename = "schema.registry")]
+    pub(crate) registry: Option<RegistrySection>,
     /// Further clusters by name. The sections above are those of the cluster called `default`.
     #[serde(deserialize_with = "or_default")]
     pub(crate) clusters: ClustersSection,
@@ -174,6 +179,9 @@ impl Config {
         config.kafka.iter_mut().for_each(|kafka| kafka.resolve(base));
         config.topics.resolve(base);
         config.clusters.resolve(base);
+        if let Some(registry) = &mut config.registry {
+            registry.resolve(base);
+        }
         if let Some(broker) = &mut config.broker {
             broker.data_dir = base.join(&broker.data_dir);
         }
@@ -195,7 +203,10 @@ impl Config {
         }
         self.limits.check()?;
         self.clusters.check()?;
-        self.topics.check("topics")
+        if let Some(registry) = &self.registry {
+            registry.check("schema.registry")?;
+        }
+        self.topics.check("topics", self.registry.is_some())
     }
 }
 

@@ -29,7 +29,7 @@ fn the_annotated_example_is_valid_and_tells_the_defaults() {
         (server.rest, server.grpc, server.max_connections),
         (default.rest, default.grpc, default.max_connections)
     );
-    let payloads = config.topics.payloads().unwrap();
+    let payloads = config.topics.payloads(None).unwrap();
     let flights = payloads.get(&tidegate_model::TopicName::new("flights").unwrap());
     assert_eq!(flights.kind().name(), "protobuf");
 
@@ -298,6 +298,48 @@ fn values_that_do_not_go_together_are_refused() {
 }
 
 #[test]
+fn a_registry_topic_needs_a_registry_and_secrets_stand_elsewhere() {
+    let registry = "schema.registry: {url: 'http://a:1, http://b:2', subject.name.strategy: RecordNameStrategy}\n";
+    let topics = "topics: {t: {payload: registry, message: shop.Order}, u: {payload: registry, subject: s}}";
+    let config = parse(&format!("{registry}{topics}")).unwrap();
+    let payloads = config.topics.payloads(config.registry.as_ref()).unwrap();
+    let of = |topic: &str| match payloads.get(&tidegate_model::TopicName::new(topic).unwrap()) {
+        tidegate_server::engine::TopicPayload::Registry(payload) => payload,
+        other => panic!("{other:?}"),
+    };
+    use tidegate_server::engine::Subject;
+    assert_eq!(of("t").write.subject, Subject::Record("shop.Order".to_owned()));
+    assert_eq!(of("u").write.subject, Subject::Named("s".to_owned()));
+    assert!(format!("{:?}", of("t").registry).contains("http://b:2"));
+
+    for (text, says) in [
+        (topics, "topics.t: payload registry needs the section schema.registry"),
+        ("topics: {t: {payload: json, subject: s}}", "subject and schema go with payload registry only"),
+        (
+            "schema.registry: {url: 'http://a'}\ntopics: {t: {payload: registry, proto: x}}",
+            "go with payload protobuf only",
+        ),
+        ("schema.registry: {url: 'http://a', basic.auth.user.info: me:hunter22}", "{env: NAME}"),
+        ("schema.registry: {url: 'http://a', basic.auth.user.info: {env: A}, bearer.auth.token: {env: B}}", "give one"),
+        ("schema.registry: {url: ''}", "no address"),
+        ("schema.registry: {url: [], cache.capacity: 0}", "no address"),
+        ("schema.registry: {}", "missing field `url`"),
+        ("schema.registry: {url: 'http://a', subject.name.strategy: X}", "TopicNameStrategy"),
+        ("clusters: {l: {kafka: {bootstrap.servers: a:1}, topics: {t: {payload: registry}}}}", "clusters.l.topics.t"),
+    ] {
+        let (message, _) = refused(text);
+        assert!(message.contains(says) && !message.contains("hunter22"), "{text}: {message}");
+    }
+    let config = parse("schema.registry: {url: 'http://u:hunter22@a'}\ntopics: {t: {payload: registry}}").unwrap();
+    let failure = config.topics.payloads(config.registry.as_ref()).unwrap_err();
+    assert!(failure.message.contains("basic.auth.user.info") && !failure.message.contains("hunter22"), "{failure:?}");
+    let config =
+        parse("schema.registry: {url: 'http://a'}\ntopics: {t: {payload: registry, schema: no.avsc}}").unwrap();
+    let failure = config.topics.payloads(config.registry.as_ref()).unwrap_err();
+    assert!(failure.message.contains("topics.t: cannot read dir/no.avsc"), "{failure:?}");
+}
+
+#[test]
 fn paths_count_from_the_file() {
     let config = parse("broker: {data_dir: data}\n").unwrap();
     assert_eq!(config.broker.unwrap().data_dir, Path::new("dir/data"));
@@ -321,7 +363,7 @@ fn further_clusters_have_names_and_sections_of_their_own() {
         (lab.kafka.cluster().unwrap().bootstrap, lab.kafka.cluster().unwrap().client_id),
         (vec!["b:2".to_owned()], "me".to_owned())
     );
-    let payloads = lab.topics.payloads().unwrap();
+    let payloads = lab.topics.payloads(None).unwrap();
     assert_eq!(payloads.get(&tidegate_model::TopicName::new("t").unwrap()).kind().name(), "json");
     assert!(parse("clusters:\n  # none\n").unwrap().clusters.0.is_empty());
     for (text, says) in [

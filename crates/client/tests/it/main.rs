@@ -14,6 +14,7 @@ mod old_formats;
 mod pressure;
 mod random_faults;
 mod reading;
+mod registry;
 mod sasl;
 mod secure;
 mod stage;

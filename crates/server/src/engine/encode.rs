@@ -1,7 +1,10 @@
 //! How records become the frames of an output format.
 
+use tidegate_codec::registry::SchemaKey;
 use tidegate_model::Record;
 use tidegate_plan::EndStatement;
+
+use super::Resolved;
 
 /// Turns records into the frames of one output format. One pass: the engine decides which records belong to the range, the
 /// encoder writes them.
@@ -11,6 +14,13 @@ use tidegate_plan::EndStatement;
 pub trait Encode: Send + 'static {
     /// One frame: a message, or some bytes of a body.
     type Frame: Send + 'static;
+
+    /// The schema that the encoder must learn before it can write the record. An encoder that writes values as they are
+    /// stored needs none.
+    fn needs(&self, record: &Record<'_>) -> Option<SchemaKey>;
+
+    /// Learns what became of a schema.
+    fn learn(&mut self, key: SchemaKey, schema: Resolved);
 
     /// Adds one record of `partition`. Frames that are full go to the end of `out`.
     ///

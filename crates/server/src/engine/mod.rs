@@ -6,6 +6,7 @@
 //! - [`publish`]: write records to a topic.
 //! - [`encode`]: how records become the frames of an output format.
 //! - [`payloads`]: what the values of each topic are.
+//! - [`registry`]: the schemas that values name.
 //! - [`limits`]: what a request may take.
 
 pub mod clusters;
@@ -15,6 +16,7 @@ pub mod limits;
 pub mod payloads;
 pub mod publish;
 pub mod read;
+pub mod registry;
 pub mod topics;
 
 use std::fmt;
@@ -29,9 +31,10 @@ pub use clusters::{ClusterError, ClusterName, ClusterNameError, Clusters};
 pub use encode::{Encode, EncodeError};
 pub use ends::EndsError;
 pub use limits::EngineLimits;
-pub use payloads::{Payloads, TopicPayload, ValueDecoder};
+pub use payloads::{Payloads, RegistryPayload, TopicPayload, ValueDecoder};
 pub use publish::{PublishError, PublishPlace, PublishWarning, Publishing};
 pub use read::{OnDataLoss, PlannedRead, RangeSpec, RangeStream, ReadRangeError, ReadRequest};
+pub use registry::{Registry, Resolved, SchemaFetchError, SchemaLimits, Subject, WriteSchema, WriterSetupError};
 pub use topics::{DescribeTopicError, ListTopicsError, PartitionDescription, TopicDescription, TopicSummary};
 
 /// The use cases over one cluster. Cheap to clone; clones share their limits.

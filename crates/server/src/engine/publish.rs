@@ -11,7 +11,7 @@ use tidegate_client::{
 use tidegate_model::{TimestampType, TopicName, TopicNameError};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Engine, TopicPayload};
+use super::{Engine, TopicPayload, WriterSetupError};
 
 /// Why records were not written.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,14 @@ pub enum PublishError {
     TooManyPublishes {
         /// The limit.
         limit: usize,
+    },
+    /// The schema that JSON should be written with is not to be had.
+    #[error("topic {topic}: {source}")]
+    Schema {
+        /// The topic.
+        topic: TopicName,
+        /// Why not.
+        source: WriterSetupError,
     },
     /// A record was not written; those before it may have been.
     #[error(transparent)]
@@ -130,6 +138,23 @@ impl Publishing {
     /// What the topic's values are: a face that takes JSON has to know.
     pub fn payload(&self) -> &TopicPayload {
         &self.payload
+    }
+
+    /// Gets ready to be given JSON: afterwards [`Publishing::payload`] says how to convert it. Where values name their schema,
+    /// the registry is asked for it.
+    ///
+    /// # Errors
+    /// [`PublishError::Schema`].
+    pub async fn take_json(&mut self) -> Result<&TopicPayload, PublishError> {
+        if let TopicPayload::Registry(payload) = &mut self.payload
+            && payload.writer.is_none()
+        {
+            let topic = &self.topic.name;
+            let writer = payload.registry.writer(topic, &payload.write).await;
+            let writer = writer.map_err(|source| PublishError::Schema { topic: topic.clone(), source })?;
+            payload.writer = Some(writer);
+        }
+        Ok(&self.payload)
     }
 
     /// Sends one record. Waits while the producer's queue is full.

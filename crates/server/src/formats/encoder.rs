@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use tidegate_api::rest;
-use tidegate_model::{Header, Record};
+use tidegate_codec::registry::SchemaKey;
+use tidegate_model::{Header, Headers, Record};
 use tidegate_plan::EndStatement;
 
 use super::Format;
 use super::end::{statement, trailer};
 use super::ndjson::{self, LineHead, LineValue};
-use crate::engine::{Encode, EncodeError, EngineLimits, TopicPayload, ValueDecoder};
+use crate::engine::{Encode, EncodeError, EngineLimits, Resolved, TopicPayload, ValueDecoder};
 
 /// The longest end statement that stands apart. HTTP clients limit header sections, many to 16 KiB, some to 8.
 const MAX_END_APART_BYTES: usize = 8 << 10;
@@ -142,7 +143,7 @@ impl Encoder {
         };
         let write_value = |out: &mut Vec<u8>| match record.value {
             None => ndjson::write_value(out, LineValue::Null),
-            Some(value) => *not_converted += u64::from(!write_decoded(out, values, value)),
+            Some(value) => *not_converted += u64::from(!write_decoded(out, values, value, record.headers)),
         };
         ndjson::write_object(pending, &head, write_value, record.headers);
     }
@@ -151,7 +152,7 @@ impl Encoder {
         match record.value {
             None => self.pending.extend_from_slice(b"null"),
             Some(value) => {
-                if let Err(error) = self.values.to_json(value, &mut self.pending) {
+                if let Err(error) = self.values.to_json(value, record.headers, &mut self.pending) {
                     self.pending.push(b'{');
                     ndjson::write_as_stored(&mut self.pending, value, error_to_show(&self.values, &error));
                     self.pending.push(b'}');
@@ -184,6 +185,17 @@ impl Encoder {
 
 impl Encode for Encoder {
     type Frame = Part;
+
+    fn needs(&self, record: &Record<'_>) -> Option<SchemaKey> {
+        match self.format {
+            Format::Protobuf => None,
+            Format::Ndjson | Format::Json | Format::Values => self.values.needs(record),
+        }
+    }
+
+    fn learn(&mut self, key: SchemaKey, schema: Resolved) {
+        self.values.learn(key, schema);
+    }
 
     fn push(&mut self, partition: i32, record: &Record<'_>, out: &mut Vec<Part>) -> Result<(), EncodeError> {
         match (self.format, record.value) {
@@ -233,11 +245,11 @@ fn no_value(partition: i32, offset: i64) -> EncodeError {
 }
 
 /// Writes a value's member or members. Whether the value has a JSON form.
-fn write_decoded(out: &mut Vec<u8>, values: &ValueDecoder, value: &[u8]) -> bool {
+fn write_decoded(out: &mut Vec<u8>, values: &ValueDecoder, value: &[u8], headers: Headers<'_>) -> bool {
     let before = out.len();
     out.extend_from_slice(b"\"value\":");
     let from = out.len();
-    match values.to_json(value, out) {
+    match values.to_json(value, headers, out) {
         Ok(()) if !ndjson::is_null(&out[from..]) => true,
         Ok(()) => {
             out.truncate(before);
@@ -256,7 +268,7 @@ fn write_decoded(out: &mut Vec<u8>, values: &ValueDecoder, value: &[u8]) -> bool
 fn error_to_show<'a>(values: &ValueDecoder, error: &'a str) -> Option<&'a str> {
     match values.payload() {
         TopicPayload::Bytes => None,
-        TopicPayload::Json | TopicPayload::Protobuf(_) => Some(error),
+        TopicPayload::Json | TopicPayload::Protobuf(_) | TopicPayload::Registry(_) => Some(error),
     }
 }
 
@@ -274,7 +286,7 @@ fn write_length(out: &mut Vec<u8>, len: usize) {
 mod tests {
     use serde_json::{Value, json};
     use tidegate_api::rest;
-    use tidegate_model::{Headers, Isolation, OffsetRange, TimeRange, TimestampType};
+    use tidegate_model::{Isolation, OffsetRange, TimeRange, TimestampType};
     use tidegate_plan::{LogEnd, PartitionEnd, Proof};
 
     use super::*;
@@ -412,7 +424,7 @@ mod tests {
                     let value = match value {
                         None => LineValue::Null,
                         Some(bytes) if format == Format::Protobuf => LineValue::AsStored { bytes, error: None },
-                        Some(bytes) => match values.to_json(bytes, &mut json) {
+                        Some(bytes) => match values.to_json(bytes, Headers::EMPTY, &mut json) {
                             Ok(()) => LineValue::Json(&json),
                             Err(error) => {
                                 why = error_to_show(&values, &error).map(str::to_owned);

@@ -76,6 +76,7 @@ fn payload(payload: PayloadKind) -> (v1::PayloadKind, String) {
         PayloadKind::Bytes => (v1::PayloadKind::Bytes, String::new()),
         PayloadKind::Json => (v1::PayloadKind::Json, String::new()),
         PayloadKind::Protobuf { message } => (v1::PayloadKind::Protobuf, message),
+        PayloadKind::Registry => (v1::PayloadKind::Registry, String::new()),
     }
 }
 

@@ -5,13 +5,14 @@
 
 use prost::Message as _;
 use tidegate_api::encoded::EncodedReadRangeResponse;
+use tidegate_codec::registry::SchemaKey;
 use tidegate_model::{Headers, Record, TimestampType};
 use tidegate_plan::EndStatement;
 
 use super::convert;
 use super::limits::{MAX_MESSAGE_FIELD, MessageLimits};
 use super::values::Values;
-use crate::engine::{Encode, EncodeError};
+use crate::engine::{Encode, EncodeError, Resolved};
 
 /// How many full messages' worth of bytes the messages under construction may hold together. Not reached by as many
 /// partitions as are read at once by default; with more, the largest of them goes out before it is full.
@@ -92,10 +93,18 @@ impl<M: Message> MessageEncoder<M> {
 impl<M: Message> Encode for MessageEncoder<M> {
     type Frame = EncodedReadRangeResponse;
 
+    fn needs(&self, record: &Record<'_>) -> Option<SchemaKey> {
+        self.values.needs(record)
+    }
+
+    fn learn(&mut self, key: SchemaKey, schema: Resolved) {
+        self.values.learn(key, schema);
+    }
+
     fn push(&mut self, partition: i32, record: &Record<'_>, out: &mut Vec<Self::Frame>) -> Result<(), EncodeError> {
         self.turn_to(partition);
         let open = &mut self.open[self.last];
-        let shown = self.values.show(record.value);
+        let shown = self.values.show(record.value, record.headers);
         let row = Row {
             offset: record.offset,
             timestamp_ms: record.timestamp_ms,

@@ -1,6 +1,9 @@
 //! The value of a record as the request wants it.
 
-use crate::engine::ValueDecoder;
+use tidegate_codec::registry::SchemaKey;
+use tidegate_model::{Headers, Record};
+
+use crate::engine::{Resolved, ValueDecoder};
 
 /// How values go out.
 pub(super) enum Values {
@@ -32,10 +35,25 @@ impl Values {
     }
 
     /// The value as it goes out. Null stays null.
-    pub(super) fn show<'a>(&'a mut self, value: Option<&'a [u8]>) -> Shown<'a> {
+    pub(super) fn show<'a>(&'a mut self, value: Option<&'a [u8]>, headers: Headers<'_>) -> Shown<'a> {
         match (self, value) {
             (Self::AsStored, value) | (Self::Json(_), value @ None) => Shown { value, error: String::new() },
-            (Self::Json(json), Some(stored)) => json.show(stored),
+            (Self::Json(json), Some(stored)) => json.show(stored, headers),
+        }
+    }
+
+    /// The schema that must be learnt before the record can be shown.
+    pub(super) fn needs(&self, record: &Record<'_>) -> Option<SchemaKey> {
+        match self {
+            Self::AsStored => None,
+            Self::Json(json) => json.decoder.needs(record),
+        }
+    }
+
+    /// Learns what became of a schema.
+    pub(super) fn learn(&mut self, key: SchemaKey, schema: Resolved) {
+        if let Self::Json(json) = self {
+            json.decoder.learn(key, schema);
         }
     }
 
@@ -49,11 +67,11 @@ impl Values {
 }
 
 impl JsonValues {
-    fn show<'a>(&'a mut self, stored: &'a [u8]) -> Shown<'a> {
+    fn show<'a>(&'a mut self, stored: &'a [u8], headers: Headers<'_>) -> Shown<'a> {
         self.json.clear();
         // One huge value must not pin its memory for the rest of the read.
         self.json.shrink_to(1 << 20);
-        match self.decoder.to_json(stored, &mut self.json) {
+        match self.decoder.to_json(stored, headers, &mut self.json) {
             Ok(()) => Shown { value: Some(&self.json), error: String::new() },
             Err(error) => {
                 self.not_converted += 1;

@@ -11,6 +11,7 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tidegate_client::RecordToSend;
+use tidegate_codec::registry::WriteError;
 use tidegate_codec::{JsonValue, UnknownMode};
 
 use crate::engine::TopicPayload;
@@ -138,6 +139,12 @@ pub enum IncomingError {
         /// How many arrays and objects may stand in one another.
         limit: usize,
     },
+    /// JSON that is no value of the topic's schema.
+    #[error(transparent)]
+    Schema(#[from] WriteError),
+    /// The topic's schema is not known.
+    #[error("the schema of the topic's values was not asked for")]
+    NoSchema,
     /// JSON that cannot become the topic's message.
     #[error("the value is no {message}: {reason}")]
     Transcode {
@@ -342,7 +349,8 @@ fn parse_string<T: DeserializeOwned>(text: &RawValue) -> Result<T, IncomingError
     serde_json::from_str(text.get()).map_err(|error| IncomingError::Key { reason: error.to_string() })
 }
 
-/// A JSON value as the topic stores it: the message's bytes on a `protobuf` topic, elsewhere the text exactly as sent.
+/// A JSON value as the topic stores it: the message's bytes on a `protobuf` topic, what the schema makes of it on a
+/// `registry` topic, elsewhere the text exactly as sent.
 /// `null` is no value.
 fn stored_value<'a>(value: &'a RawValue, payload: &TopicPayload) -> Result<Option<Cow<'a, [u8]>>, IncomingError> {
     let text = value.get();
@@ -359,6 +367,12 @@ fn stored_value<'a>(value: &'a RawValue, payload: &TopicPayload) -> Result<Optio
                 });
             }
             Ok(Some(Cow::Borrowed(text.as_bytes())))
+        }
+        TopicPayload::Registry(payload) => {
+            let writer = payload.writer().ok_or(IncomingError::NoSchema)?;
+            let mut bytes = Vec::with_capacity(text.len() / 2);
+            writer.write(text.as_bytes(), &mut bytes)?;
+            Ok(Some(Cow::Owned(bytes)))
         }
         TopicPayload::Protobuf(message) => {
             let mut bytes = Vec::with_capacity(text.len() / 2);

@@ -127,7 +127,8 @@ async fn publish(
     if decoder.is_identity() && announced.is_some_and(|bytes| bytes > rest.limits.max_body_bytes) {
         return Err(BodyError::TooLarge { limit: rest.limits.max_body_bytes }.into_api().into());
     }
-    let publishing = rest.engine(&query)?.publish(topic).await?;
+    let mut publishing = rest.engine(&query)?.publish(topic).await?;
+    publishing.take_json().await?;
 
     *waits = false;
     let mut upload = Upload { shape, splitter, publishing, places: Places::default(), sent: 0 };

@@ -109,5 +109,6 @@ fn payload(kind: PayloadKind) -> (rest::PayloadKind, Option<String>) {
         PayloadKind::Bytes => (rest::PayloadKind::Bytes, None),
         PayloadKind::Json => (rest::PayloadKind::Json, None),
         PayloadKind::Protobuf { message } => (rest::PayloadKind::Protobuf, Some(message)),
+        PayloadKind::Registry => (rest::PayloadKind::Registry, None),
     }
 }

@@ -20,4 +20,5 @@ mod formats;
 mod openapi;
 mod publishing;
 mod reading;
+mod registry;
 mod support;

@@ -56,6 +56,15 @@ impl World {
     }
 
     pub async fn with(engine_limits: EngineLimits, rest_limits: RestLimits) -> Self {
+        Self::start_with(engine_limits, rest_limits, None).await
+    }
+
+    /// With one topic more, `framed`, which holds this.
+    pub async fn with_framed(payload: TopicPayload) -> Self {
+        Self::start_with(EngineLimits::default(), RestLimits::default(), Some(payload)).await
+    }
+
+    async fn start_with(engine_limits: EngineLimits, rest_limits: RestLimits, framed: Option<TopicPayload>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let broker = Broker::start(BrokerConfig::new(data.path())).await.unwrap();
         let mut config = ClusterConfig::new([broker.addr().to_string()]);
@@ -70,6 +79,10 @@ impl World {
             create_topic(&cluster, name, partitions, max_message_bytes).await;
         }
         let mut payloads = Payloads::default();
+        if let Some(payload) = framed {
+            create_topic(&cluster, "framed", 1, 1 << 20).await;
+            payloads.insert(TopicName::new("framed").unwrap(), payload);
+        }
         payloads.insert(TopicName::new("documents").unwrap(), TopicPayload::Json);
         payloads.insert(TopicName::new("messages").unwrap(), TopicPayload::Protobuf(message_type()));
         let engine = Engine::new(cluster.clone(), producer.clone(), payloads, engine_limits);

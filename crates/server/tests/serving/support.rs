@@ -12,10 +12,11 @@ use tidegate_api::v1::tidegate_client::TidegateClient;
 use tidegate_api::{ApiError, Code};
 use tidegate_broker::{Broker, BrokerConfig};
 use tidegate_client::{Cluster, ClusterConfig, NewTopic, Producer, ProducerSettings, RetryLimits};
+use tidegate_codec::registry::SchemaKey;
 use tidegate_model::{Record, TopicName};
 use tidegate_plan::EndStatement;
 use tidegate_server::engine::{
-    Encode, EncodeError, Engine, EngineLimits, Payloads, RangeSpec, RangeStream, ReadRangeError, ReadRequest,
+    Encode, EncodeError, Engine, EngineLimits, Payloads, RangeSpec, RangeStream, ReadRangeError, ReadRequest, Resolved,
 };
 use tidegate_server::{Server, ServerConfig};
 use tidegate_wire::{BatchOptions, BatchWriter};
@@ -181,6 +182,12 @@ pub struct OnFlush(Vec<Frame>);
 impl Encode for Each {
     type Frame = Frame;
 
+    fn needs(&self, _record: &Record<'_>) -> Option<SchemaKey> {
+        None
+    }
+
+    fn learn(&mut self, _key: SchemaKey, _schema: Resolved) {}
+
     fn push(&mut self, partition: i32, record: &Record<'_>, out: &mut Vec<Frame>) -> Result<(), EncodeError> {
         out.push(seen(partition, record));
         Ok(())
@@ -200,6 +207,12 @@ impl Encode for Each {
 
 impl Encode for OnFlush {
     type Frame = Frame;
+
+    fn needs(&self, _record: &Record<'_>) -> Option<SchemaKey> {
+        None
+    }
+
+    fn learn(&mut self, _key: SchemaKey, _schema: Resolved) {}
 
     fn push(&mut self, partition: i32, record: &Record<'_>, _out: &mut Vec<Frame>) -> Result<(), EncodeError> {
         self.0.push(seen(partition, record));

@@ -101,6 +101,11 @@ fn check_payload(payload: &TopicPayload, topic: &v1::DescribeTopicResponse) -> R
                 message.full_name()
             )))
         }
+        _ if topic.payload_kind() == v1::PayloadKind::Registry => Err(Failure::usage(format_args!(
+            "the values of topic {} name their schema in a registry, which only the server knows",
+            topic.name
+        ))
+        .hint("publish to it over REST, POST /v1/topics/{topic}/records, where the server converts JSON")),
         TopicPayload::Bytes | TopicPayload::Json if protobuf => {
             Err(Failure::usage(format_args!("topic {} holds Protobuf messages, and the input is JSON", topic.name))
                 .hint(format_args!("say --proto FILE --message {}", topic.message)))

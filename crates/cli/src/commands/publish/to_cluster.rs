@@ -35,11 +35,11 @@ pub(super) async fn publish(args: &PublishArgs, brokers: &Brokers, signals: &mut
     if let Some(compression) = args.compression {
         settings.compression = compression.into();
     }
-    let payload = payloads.get(&name);
     let (engine, _) = engine(cluster, settings, payloads, EngineLimits::default())?;
     let api = |error| Failure::from(ApiError::from(error));
     let mut publishing = engine.publish(&args.topic).await.map_err(api)?;
 
+    let payload = publishing.take_json().await.map_err(api)?.clone();
     let mut groups = begin_input(args, payload)?;
     let mut progress = Progress::new(format!("publishing to {name}"), None, false);
     let (mut records, mut value_bytes, mut warned) = (0_u64, 0_u64, false);

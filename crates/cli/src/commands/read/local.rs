@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use futures_util::StreamExt as _;
 use tidegate_api::{ApiError, rest};
 use tidegate_client::ProducerSettings;
+use tidegate_codec::registry::SchemaKey;
 use tidegate_model::Record;
 use tidegate_plan::EndStatement;
-use tidegate_server::engine::{Encode, EncodeError, EngineLimits, PlannedRead};
+use tidegate_server::engine::{Encode, EncodeError, EngineLimits, PlannedRead, Resolved};
 use tidegate_server::formats::{Encoder, Format, Part, end, ndjson};
 
 use super::{Ended, ReadArgs};
@@ -95,6 +96,14 @@ struct Tap {
 
 impl Encode for Tap {
     type Frame = Part;
+
+    fn needs(&self, record: &Record<'_>) -> Option<SchemaKey> {
+        self.encoder.needs(record)
+    }
+
+    fn learn(&mut self, key: SchemaKey, schema: Resolved) {
+        self.encoder.learn(key, schema);
+    }
 
     fn push(&mut self, partition: i32, record: &Record<'_>, out: &mut Vec<Part>) -> Result<(), EncodeError> {
         self.encoder.push(partition, record, out)?;

@@ -199,7 +199,10 @@ impl RemoteRead {
     async fn payload_is_declared(&mut self) -> Result<bool, Broken> {
         let request = v1::DescribeTopicRequest { topic: self.topic.clone(), cluster: self.cluster.clone() };
         let answer = self.client.describe_topic(request).await.map_err(|status| self.broken(&status))?;
-        Ok(matches!(answer.into_inner().payload_kind(), v1::PayloadKind::Json | v1::PayloadKind::Protobuf))
+        Ok(matches!(
+            answer.into_inner().payload_kind(),
+            v1::PayloadKind::Json | v1::PayloadKind::Protobuf | v1::PayloadKind::Registry
+        ))
     }
 
     fn broken(&self, status: &tonic::Status) -> Broken {

@@ -4,7 +4,7 @@ use tidegate_client::{MetadataError, ReadError};
 use tidegate_model::{OffsetRange, RecordError, TopicName, TopicNameError, TopicPartition};
 use tidegate_plan::{PlanOffsetsError, RangeError};
 
-use crate::engine::{EncodeError, EndsError};
+use crate::engine::{EncodeError, EndsError, SchemaFetchError};
 
 /// Why a range cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,16 @@ pub enum ReadRangeError {
         log_start_offset: i64,
         /// The end noted when the request began.
         noted_end_offset: i64,
+    },
+    /// The schema that a value names could not be fetched.
+    #[error("partition {topic_partition}, offset {offset}: the schema that the value names is needed: {source}")]
+    Schema {
+        /// The partition.
+        topic_partition: TopicPartition,
+        /// The record's offset.
+        offset: i64,
+        /// Why not.
+        source: SchemaFetchError,
     },
     /// Records of the range vanished while it was read.
     #[error(

@@ -13,7 +13,7 @@ use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 use super::{OnDataLoss, PlannedRead, ReadRangeError, last};
-use crate::engine::{Encode, EncodeError};
+use crate::engine::{Encode, EncodeError, Registry, SchemaFetchError};
 
 /// One read in progress.
 pub(super) struct Pump<E: Encode> {
@@ -21,6 +21,8 @@ pub(super) struct Pump<E: Encode> {
     tallies: Vec<PartitionTally>,
     /// How many more records the limit lets pass.
     left: u64,
+    /// Where the schemas are that values name, where they do.
+    registry: Option<Registry>,
     output: Output<E>,
 }
 
@@ -30,7 +32,8 @@ impl<E: Encode> Pump<E> {
         let flush_after = read.engine.limits().flush_after;
         let in_order = read.partitions.len() == 1;
         let output = Output { encoder, full: Vec::new(), frames, pending_since: None, flush_after, in_order };
-        Self { left: read.limit.unwrap_or(u64::MAX), tallies, read, output }
+        let registry = read.values().registry().cloned();
+        Self { left: read.limit.unwrap_or(u64::MAX), tallies, registry, read, output }
     }
 
     pub(super) async fn run(mut self) -> Result<(), ReadRangeError> {
@@ -124,6 +127,13 @@ impl<E: Encode> Pump<E> {
                     continue;
                 }
                 self.left -= 1;
+                if let Some(registry) = &self.registry {
+                    self.output.learn_what(&record, registry).await.map_err(|source| ReadRangeError::Schema {
+                        topic_partition: chunk.topic_partition.clone(),
+                        offset: record.offset,
+                        source,
+                    })?;
+                }
                 self.output
                     .push(partition, &record)
                     .map_err(|source| ReadRangeError::Encode { topic: chunk.topic_partition.topic.clone(), source })?;
@@ -216,6 +226,21 @@ impl<E: Encode> Output<E> {
         Ok(())
     }
 
+    /// Fetches the schema that the encoder needs for the record, if there is one.
+    async fn learn_what(&mut self, record: &Record<'_>, registry: &Registry) -> Result<(), SchemaFetchError> {
+        let Some(key) = self.encoder.needs(record) else { return Ok(()) };
+        let schema = match registry.kept(key) {
+            Some(schema) => schema,
+            None => {
+                // Nobody waits for a registry with records that are ready.
+                self.flush().await;
+                registry.get(key).await?
+            }
+        };
+        self.encoder.learn(key, schema);
+        Ok(())
+    }
+
     /// Hands the full frames over, one by one: waits for whoever reads them.
     async fn send_full(&mut self) {
         for frame in self.full.drain(..) {
@@ -271,10 +296,12 @@ async fn reached(time: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_codec::registry::SchemaKey;
     use tidegate_model::{Headers, TimestampType};
     use tokio::time::advance;
 
     use super::*;
+    use crate::engine::Resolved;
 
     /// Gives out the partitions of its records: ten of one partition at a time, or all on a flush.
     #[derive(Default)]
@@ -282,6 +309,12 @@ mod tests {
 
     impl Encode for Tens {
         type Frame = Vec<i32>;
+
+        fn needs(&self, _record: &Record<'_>) -> Option<SchemaKey> {
+            None
+        }
+
+        fn learn(&mut self, _key: SchemaKey, _schema: Resolved) {}
 
         fn push(&mut self, partition: i32, _record: &Record<'_>, out: &mut Vec<Vec<i32>>) -> Result<(), EncodeError> {
             self.0.push(partition);

@@ -1,6 +1,6 @@
 //! The main job on real records: a year of flights, really late, read back by time. Every row of the data's table, through
 //! every door, from the embedded broker and from Apache Kafka, with one partition and with six, in several codecs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 #[path = "accept/http.rs"]
 mod http_client;

@@ -70,7 +70,7 @@ pub(crate) struct ServeArgs {
 
 /// Where records come from.
 enum Source {
-    Cluster(ClusterConfig),
+    Cluster(Box<ClusterConfig>),
     Embedded(Box<BrokerConfig>),
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
 
     let (broker, default_cluster) = match source {
         None => (None, None),
-        Some(Source::Cluster(cluster)) => (None, Some(cluster)),
+        Some(Source::Cluster(cluster)) => (None, Some(*cluster)),
         Some(Source::Embedded(config)) => {
             let data_dir = config.data_dir.clone();
             let broker = start_broker(*config).await?;
@@ -187,12 +187,14 @@ fn no_source() -> Failure {
 /// be there, unless the file names other clusters.
 fn source(args: &ServeArgs, config: &Config, insecure: bool) -> Result<Option<Source>, Failure> {
     if let Some(brokers) = &args.brokers {
-        return Ok(Some(Source::Cluster(brokers.cluster_config()?)));
+        return Ok(Some(Source::Cluster(Box::new(brokers.cluster_config()?))));
     }
     let section = config.broker.as_ref();
     let data_dir = match (&args.data_dir, &config.kafka, section) {
         (Some(data_dir), ..) => data_dir.clone(),
-        (None, Some(kafka), _) if args.kafka_listen.is_none() => return Ok(Some(Source::Cluster(kafka.cluster()?))),
+        (None, Some(kafka), _) if args.kafka_listen.is_none() => {
+            return Ok(Some(Source::Cluster(Box::new(kafka.cluster()?))));
+        }
         (None, Some(_), _) => {
             return Err(Failure::usage("--kafka-listen goes with the embedded broker, and the file names a cluster"));
         }

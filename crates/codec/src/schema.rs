@@ -125,7 +125,7 @@ impl Schema {
     pub fn from_descriptor_set(bytes: &[u8]) -> Result<Self, SchemaError> {
         let unusable =
             |error: prost_reflect::DescriptorError| SchemaError::DescriptorSet { message: format!("{error:?}") };
-        match DescriptorPool::decode(bytes) {
+        contained(|| match DescriptorPool::decode(bytes) {
             Ok(pool) => Self::from_pool(pool),
             // Without `--include_imports` the set relies on the reader for the well-known types.
             Err(first) => {
@@ -135,7 +135,7 @@ impl Schema {
                     Err(_) => Err(unusable(first)),
                 }
             }
-        }
+        })
     }
 
     /// Loads a `.proto` file or a descriptor set, by the file's extension.
@@ -181,7 +181,7 @@ impl Schema {
         name: &str,
     ) -> Result<(Self, FileDescriptorProto), SchemaError> {
         let mut compiler = Compiler::with_file_resolver(resolver);
-        compiler.open_file(name).map_err(|error| compile_error(&error))?;
+        contained(|| compiler.open_file(name).map(drop).map_err(|error| compile_error(&error)))?;
         let file = compiler.descriptor_pool().get_file_by_name(name);
         let file = file.map(|file| file.file_descriptor_proto().clone()).unwrap_or_default();
         Ok((Self::compiled(compiler)?, file))
@@ -204,6 +204,18 @@ impl Schema {
         }
         Ok(Self { table: Arc::new(Table::new(&pool)?) })
     }
+}
+
+/// Builds from descriptors that a stranger may have written.
+///
+/// `prost-reflect` panics in place of an error when a descriptor that no compiler wrote contradicts itself: to say where, it
+/// looks the file up in a list that it is not in yet. What it was building is lost with the panic.
+fn contained<T>(build: impl FnOnce() -> Result<T, SchemaError>) -> Result<T, SchemaError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(build)).unwrap_or_else(|_| {
+        Err(SchemaError::DescriptorSet {
+            message: "a descriptor contradicts itself: a name in it does not lead to what it must".to_owned(),
+        })
+    })
 }
 
 impl fmt::Debug for Schema {

@@ -177,6 +177,14 @@ impl FileResolver for Files {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_descriptor_that_contradicts_itself_is_an_error_and_no_panic() {
+        // What one changed byte made of the descriptor of a sound file.
+        let descriptor = "CgxzYW1wbGUucHJvdG8SAXQaH2dvb2dsZS9wcm90b2J1Zi90aW1lc3RhbXAucHJvdG8iPQoFRmlyc3QSDAoEdGV4dBgBIAEoCRImCgJhdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiOAoFT3V0ZXIaGAoFSW5uZXISDwoHbnVtYmVycxgBIAMoAxoVCgZTZWNvbmQSCwoDeWVzGAEgASgIYgZwcm91bzM=";
+        let compiled = ProtobufFile::compile("sample.proto", descriptor, &|_| None);
+        assert!(matches!(compiled, Err(SchemaProblem::Protobuf { .. })), "{:?}", compiled.err());
+    }
+
     const NESTED: &str = r#"
         syntax = "proto3";
         package t;

@@ -40,7 +40,7 @@ pub use produce::{
     ProduceError, ProduceSession, ProduceSummary, ProducedPartition, Producer, ProducerError, ProducerSettings,
     RecordToSend,
 };
-pub use reader::{ReadError, Reader, ReaderOptions, Slice};
+pub use reader::{Choice, ReadError, Reader, ReaderOptions, Slice, Totals, WidthReason};
 pub use registry::{
     NewSchema, RegistryAuth, RegistryClient, RegistryConfig, RegistryError, RegistrySettingError, SchemaName,
 };

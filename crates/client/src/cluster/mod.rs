@@ -1,6 +1,7 @@
 //! The cluster: metadata, and which broker to ask.
 
 mod metadata;
+mod places;
 mod pool;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +18,7 @@ use crate::conn::{Connection, Dialer};
 use crate::error::{ConnectError, KafkaCode, RequestError, RequestFailure};
 use crate::retry::Retry;
 use metadata::{Answer, Scope};
+pub(crate) use places::{Place, Places};
 use pool::Pool;
 
 /// A cluster that has answered once. Cheap to clone; clones share connections and metadata.
@@ -28,6 +30,8 @@ pub struct Cluster {
 struct Shared {
     dialer: Dialer,
     pool: Pool,
+    /// The connections that readers have.
+    fetching: Arc<Places>,
     bootstrap: Vec<Arc<str>>,
     view: RwLock<View>,
 }
@@ -134,7 +138,8 @@ impl Cluster {
             }
         }
         let dialer = Dialer::new(config)?;
-        let shared = Shared { dialer, pool: Pool::default(), bootstrap, view: RwLock::default() };
+        let shared =
+            Shared { dialer, pool: Pool::default(), fetching: Arc::default(), bootstrap, view: RwLock::default() };
         let cluster = Self { shared: Arc::new(shared) };
         let mut failures = Vec::new();
         for address in &cluster.shared.bootstrap {
@@ -220,6 +225,11 @@ impl Cluster {
     /// A connection of the caller's own, for waits that must not hold up others.
     pub(crate) async fn own_connection(&self, address: &str) -> Result<Connection, RequestError> {
         self.shared.dialer.open(address).await
+    }
+
+    /// The connections that readers of this cluster have.
+    pub(crate) fn fetching(&self) -> &Arc<Places> {
+        &self.shared.fetching
     }
 
     /// The broker that takes administration; any, where the cluster does not tell.

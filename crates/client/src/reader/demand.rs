@@ -23,10 +23,22 @@ pub(super) struct Demand {
 pub(super) struct Waiting<'a>(&'a Demand);
 
 impl Demand {
-    /// The consumer begins to wait.
-    pub(super) fn wait(&self) -> Waiting<'_> {
+    /// The consumer begins to wait, until [`Demand::end_waiting`].
+    pub(super) fn begin_waiting(&self) {
         self.waiting.store(true, Ordering::SeqCst);
         self.changed.notify_one();
+    }
+
+    /// The consumer waits no more.
+    pub(super) fn end_waiting(&self) {
+        self.waiting.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Demand {
+    /// The consumer waits as long as the returned value lives.
+    pub(super) fn wait(&self) -> Waiting<'_> {
+        self.begin_waiting();
         Waiting(self)
     }
 
@@ -56,7 +68,7 @@ impl Demand {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.store(false, Ordering::SeqCst);
+        self.0.end_waiting();
     }
 }
 

@@ -1,15 +1,21 @@
-//! The bounded reader: one slice of a topic-partition, prefetched within a byte budget.
+//! The bounded reader: one slice of a topic-partition, fetched in pieces over several connections at once where that
+//! pays, within a byte budget, and handed on in order.
 
 mod aborted;
+mod assemble;
 mod demand;
 mod error;
+mod lanes;
+mod meter;
 mod request;
 mod task;
 mod walk;
+mod width;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate_model::{Chunk, Isolation, OffsetRange, TopicPartition};
 use tidegate_wire::BatchLimits;
 use tokio::sync::mpsc;
@@ -17,9 +23,12 @@ use tokio::task::AbortHandle;
 
 use crate::budget::ByteBudget;
 use crate::cluster::Cluster;
+use assemble::{Assembler, Shared};
 use demand::Demand;
 pub use error::ReadError;
-use task::Task;
+use meter::Meter;
+pub use meter::Totals;
+pub use width::{Choice, WidthReason};
 
 /// How many chunks wait for the consumer at most. Their bytes are bounded by the budget; this bounds the chunks that hold
 /// next to nothing.
@@ -52,6 +61,11 @@ pub struct ReaderOptions {
     /// How long fetches may come back without any progress before the reader gives up with [`ReadError::Stalled`].
     /// Default: 5 min.
     pub stall_timeout: Duration,
+    /// How many connections to a partition's leader the readers that share a budget may open together; each has one at
+    /// least. How many are used is found out by measuring. `connections.per.broker`. Default: 32.
+    pub connections_per_broker: usize,
+    /// How many pieces of the slice are fetched at once. `fetches.in.flight`. Default: as many as measuring shows to pay.
+    pub fetches_in_flight: Option<usize>,
     /// What the reader may hold; readers may share it. Default: 16 MiB of its own.
     pub budget: ByteBudget,
 }
@@ -65,6 +79,8 @@ impl Default for ReaderOptions {
             fetch_max_wait: Duration::from_millis(500),
             batch_limits: BatchLimits::default(),
             stall_timeout: Duration::from_secs(300),
+            connections_per_broker: 32,
+            fetches_in_flight: None,
             budget: ByteBudget::new(16 << 20),
         }
     }
@@ -79,11 +95,19 @@ pub struct Reader {
     failed: bool,
     chunks: mpsc::Receiver<Result<Chunk, ReadError>>,
     demand: Arc<Demand>,
+    chosen: Arc<Mutex<Choice>>,
+    meter: Arc<Meter>,
     task: Option<AbortOnDrop>,
 }
 
 #[derive(Debug)]
 struct AbortOnDrop(AbortHandle);
+
+impl AbortOnDrop {
+    fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(task).abort_handle())
+    }
+}
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -135,6 +159,16 @@ impl Reader {
         self.position
     }
 
+    /// What the fetches brought so far.
+    pub fn totals(&self) -> Totals {
+        self.meter.totals()
+    }
+
+    /// How many pieces of the slice are fetched at once, and why.
+    pub fn choice(&self) -> Choice {
+        *self.chosen.lock()
+    }
+
     /// What is read.
     pub fn topic_partition(&self) -> &TopicPartition {
         &self.topic_partition
@@ -150,10 +184,22 @@ impl Cluster {
         let Slice { topic_partition, range } = slice;
         let (sender, chunks) = mpsc::channel(QUEUED_CHUNKS);
         let demand = Arc::new(Demand::default());
+        let chosen = Arc::<Mutex<Choice>>::default();
+        let meter = Arc::<Meter>::default();
         let task = (!range.is_empty()).then(|| {
-            let task = Task::new(self.clone(), topic_partition.clone(), range, options, sender, Arc::clone(&demand));
-            AbortOnDrop(tokio::spawn(task.run()).abort_handle())
+            let shared = Shared::new(self.clone(), topic_partition.clone(), options, Arc::clone(&meter));
+            AbortOnDrop::spawn(Assembler::new(shared, range, sender, Arc::clone(&demand), Arc::clone(&chosen)).run())
         });
-        Reader { topic_partition, position: range.start, end: range.end, failed: false, chunks, demand, task }
+        Reader {
+            topic_partition,
+            position: range.start,
+            end: range.end,
+            failed: false,
+            chunks,
+            demand,
+            chosen,
+            meter,
+            task,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The task of a reader: fetches one after another, within the budget, and what becomes of their answers.
+//! The task of a piece: fetches one after another, within the budget, and what becomes of their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::ReaderOptions;
+use super::assemble::Shared;
 use super::demand::Demand;
 use super::error::ReadError;
+use super::meter::Sample;
 use super::request::{self, Ask, Fetched};
 use super::walk::{self, Delivery, Standstill, Tail, Unreadable, Walk};
-use crate::budget::{Held, Registration};
-use crate::cluster::{Cluster, LeaderError, MetadataError};
+use crate::budget::Held;
+use crate::cluster::{Cluster, LeaderError, MetadataError, Place};
 use crate::conn::Connection;
 use crate::error::{KafkaCode, RequestError, RequestFailure, code};
 use crate::offsets::OffsetQuery;
@@ -38,14 +40,16 @@ const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
 /// See the [module](self).
 pub(super) struct Task {
+    shared: Arc<Shared>,
     cluster: Cluster,
     topic_partition: TopicPartition,
     position: i64,
     end: i64,
+    /// Whether the first fetch that brings something is the last.
+    one_fetch: bool,
     options: ReaderOptions,
     chunks: mpsc::Sender<Result<Chunk, ReadError>>,
     demand: Arc<Demand>,
-    _registration: Registration,
 
     leader: Option<Lead>,
     retry: Retry,
@@ -61,11 +65,22 @@ pub(super) struct Task {
     expansion: usize,
 }
 
-/// The connection to the leader.
+/// A connection to the leader.
 #[derive(Clone)]
-struct Lead {
-    connection: Connection,
+pub(super) struct Lead {
+    pub(super) connection: Connection,
     epoch: i32,
+    /// It counts among the connections of the cluster and among those of the reader.
+    _places: Arc<[Place; 2]>,
+}
+
+/// What a piece fetches.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Extent {
+    /// All of it.
+    Whole(OffsetRange),
+    /// What the first fetch brings that brings something.
+    OneFetch(OffsetRange),
 }
 
 #[derive(Default)]
@@ -128,21 +143,24 @@ struct Gathered {
 
 impl Task {
     pub(super) fn new(
-        cluster: Cluster,
-        topic_partition: TopicPartition,
-        range: OffsetRange,
-        options: ReaderOptions,
+        shared: Arc<Shared>,
+        extent: Extent,
         chunks: mpsc::Sender<Result<Chunk, ReadError>>,
         demand: Arc<Demand>,
     ) -> Self {
+        let (range, one_fetch) = match extent {
+            Extent::Whole(range) => (range, false),
+            Extent::OneFetch(range) => (range, true),
+        };
         Self {
-            retry: Retry::new(cluster.config().retry),
-            cluster,
-            topic_partition,
+            retry: Retry::new(shared.cluster.config().retry),
+            cluster: shared.cluster.clone(),
+            topic_partition: shared.topic_partition.clone(),
+            options: shared.options.clone(),
+            shared,
             position: range.start,
             end: range.end,
-            _registration: options.budget.register(),
-            options,
+            one_fetch,
             chunks,
             demand,
             leader: None,
@@ -155,12 +173,21 @@ impl Task {
     }
 
     pub(super) async fn run(mut self) {
-        if let Err(Stop::Failed(error)) = self.read().await {
-            self.demand.sending();
-            // The connection goes before the consumer looks at the error.
-            self.leader = None;
-            drop(self.chunks.send(Err(*error)).await);
+        let read = self.read().await;
+        let Self { shared, chunks, demand, leader, .. } = self;
+        match read {
+            Ok(()) => leader.into_iter().for_each(|lead| shared.lanes.put(lead)),
+            Err(Stop::Dropped) => {}
+            Err(Stop::Failed(error)) => {
+                demand.sending();
+                // The connection goes before the consumer looks at the error.
+                drop(leader);
+                drop(chunks.send(Err(*error)).await);
+            }
         }
+        // The closed channel is what tells that this piece is fetched.
+        drop(chunks);
+        shared.fetched.notify_one();
     }
 
     async fn read(&mut self) -> Result<(), Stop> {
@@ -169,8 +196,14 @@ impl Task {
             return Err(ReadError::NegativeOffset { topic_partition: self.topic_partition.clone(), range }.into());
         }
         while self.position < self.end {
-            tokio::time::sleep_until(self.not_before).await;
-            let bytes = request::bytes_to_ask(&self.options, self.options.budget.share(), self.grown, self.most());
+            let throttled_until = *self.shared.throttled_until.lock();
+            tokio::time::sleep_until(self.not_before.max(throttled_until)).await;
+            let expected = match self.one_fetch {
+                true => None,
+                false => self.shared.meter.bytes_of(self.position, self.end),
+            };
+            let share = self.options.budget.share().min(expected.unwrap_or(usize::MAX));
+            let bytes = request::bytes_to_ask(&self.options, share, self.grown, self.most());
             let held = self.room(bytes).await;
             let asked_at = Instant::now();
             match self.fetch(bytes).await {
@@ -206,7 +239,7 @@ impl Task {
     }
 
     async fn fetch_from(&mut self, offset: i64, bytes: usize) -> Result<Fetched, Trouble> {
-        let Lead { connection, epoch } = self.lead().await?;
+        let Lead { connection, epoch, .. } = self.lead().await?;
         let version = connection.version::<FetchRequest>()?;
         let ask = Ask {
             offset,
@@ -222,7 +255,10 @@ impl Task {
             request::check(response, &self.topic_partition).map_err(|what| connection.garbage::<FetchRequest>(what))?;
         if !answer.throttle.is_zero() {
             tracing::debug!(partition = %self.topic_partition, throttle = ?answer.throttle, "the broker throttles");
+            self.shared.meter.add_throttled();
             self.not_before = Instant::now() + answer.throttle.min(self.options.stall_timeout);
+            let mut throttled_until = self.shared.throttled_until.lock();
+            *throttled_until = self.not_before.max(*throttled_until);
         }
         answer.fetched.map_err(Trouble::Refused)
     }
@@ -233,6 +269,12 @@ impl Task {
         if let Some(lead) = &self.leader {
             return Ok(lead.clone());
         }
+        // Those that other pieces have let go lead to who led then.
+        if self.stale.is_none()
+            && let Some(lead) = self.shared.lanes.take()
+        {
+            return Ok(self.leader.insert(lead).clone());
+        }
         let TopicPartition { topic, partition } = &self.topic_partition;
         let found = self.cluster.leaders(topic, &[*partition], self.stale).await.map_err(Trouble::Metadata)?;
         let leader = match found.into_iter().next() {
@@ -240,8 +282,12 @@ impl Task {
             Some(Err(LeaderError::NoLeader)) => return Err(Trouble::NoLeader),
             Some(Err(LeaderError::UnknownPartition)) | None => return Err(Trouble::UnknownPartition),
         };
-        let connection = self.cluster.own_connection(&leader.address).await?;
-        Ok(self.leader.insert(Lead { connection, epoch: leader.epoch }).clone())
+        let address = &leader.address;
+        // Counted from now on, so that readers which begin together see each other.
+        let places = Arc::new([self.cluster.fetching().take(address), self.shared.own.take(address)]);
+        *self.shared.leader.lock() = Some(Arc::clone(address));
+        let connection = self.cluster.own_connection(address).await?;
+        Ok(self.leader.insert(Lead { connection, epoch: leader.epoch, _places: places }).clone())
     }
 
     /// After trouble: nothing, when another attempt may do better.
@@ -278,6 +324,7 @@ impl Task {
         };
         tracing::debug!(%error, "the fetch is tried again");
         self.leader = None;
+        self.shared.lanes.clear();
         self.stale = Some(Instant::now());
         if self.retry.pause().await { Ok(()) } else { Err(error.into()) }
     }
@@ -321,7 +368,8 @@ impl Task {
                 ReadError::OffsetOutOfRange { topic_partition, requested, log_start_offset, high_watermark }.into()
             );
         }
-        held.resize(records.len());
+        let received = records.len();
+        held.resize(received);
         let frame = Arc::new(held);
         let range = OffsetRange::new(begin, self.end);
         let limits = self.options.batch_limits;
@@ -362,8 +410,13 @@ impl Task {
         }
         self.hand_on(&mut gathered, walk.position()).await?;
         if self.position > begin {
+            let passed = walk.passed();
+            self.shared.meter.add(Sample { received, passed });
             self.grown = 0;
             self.standing = Standing::default();
+            if self.one_fetch {
+                self.end = self.position;
+            }
             return Ok(());
         }
         match walk.standstill() {

@@ -23,6 +23,18 @@ pub(super) struct Walk {
     /// Two batches of the record set that stand in the wrong order.
     disorder: Option<Unreadable>,
     tail: Option<Tail>,
+    passed: Passed,
+    /// The offset behind the last of them.
+    passed_until: i64,
+}
+
+/// The batches that the position went over, as stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Passed {
+    pub(super) bytes: usize,
+    pub(super) batches: usize,
+    /// The offsets from the first's first to the last's last, also those outside of the range: what the bytes stand for.
+    pub(super) offsets: i64,
 }
 
 /// The last batch of a record set when a gap is in front of it and nothing behind it.
@@ -89,7 +101,16 @@ impl Walk {
             Err(disorder) => (Some(disorder), None),
         };
         let is_empty = records.is_empty();
-        Self { is_empty, batches: split_record_set(records, range.start, check_crcs), range, aborted, disorder, tail }
+        Self {
+            is_empty,
+            batches: split_record_set(records, range.start, check_crcs),
+            range,
+            aborted,
+            disorder,
+            tail,
+            passed: Passed::default(),
+            passed_until: 0,
+        }
     }
 
     /// The last batch, if its base offset is worth a doubt: the gap in front of it reaches into the range.
@@ -100,6 +121,11 @@ impl Walk {
     /// The position: all offsets before it have been considered, those of the last delivery included.
     pub(super) fn position(&self) -> i64 {
         self.range.start
+    }
+
+    /// The batches that the position went over.
+    pub(super) fn passed(&self) -> Passed {
+        self.passed
     }
 
     /// The next batch to deliver; `None` at the end of the record set or of the range.
@@ -126,6 +152,11 @@ impl Walk {
                 self.range.start = self.range.end;
                 return None;
             }
+            let begins = if self.passed.batches == 0 { stored.span().base_offset } else { self.passed_until };
+            self.passed.bytes += stored.bytes().len();
+            self.passed.batches += 1;
+            self.passed.offsets = self.passed.offsets.saturating_add(stored.next_offset().saturating_sub(begins));
+            self.passed_until = stored.next_offset();
             let counts = match &stored {
                 Stored::Batch(raw) => match self.counts_surely(raw, limits) {
                     Ok(counts) => counts,

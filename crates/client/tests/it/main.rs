@@ -11,6 +11,7 @@ mod flavours;
 mod hostile;
 mod kafka;
 mod old_formats;
+mod pieces;
 mod pressure;
 mod random_faults;
 mod reading;

@@ -1,0 +1,152 @@
+//! One partition read in pieces, over several connections at once: the records come once and in order, whatever the pieces.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafka_protocol::messages::ApiKey;
+use tidegate_broker::testing::{Fault, Moment, Rule, Setup};
+use tidegate_client::{Cluster, ClusterConfig, NewTopic, ReaderOptions};
+use tidegate_wire::{BatchOptions, BatchWriter};
+use tokio::net::TcpStream;
+
+use crate::stage::{Stage, quick, write};
+use crate::support::{drain, name, slice};
+
+const LOG: &str = "log";
+
+/// A batch of `count` records of `bytes` bytes each.
+fn batch(count: i64, bytes: usize) -> Bytes {
+    let mut writer = BatchWriter::new(BatchOptions::default());
+    let value = vec![b'v'; bytes];
+    for at in 0..count {
+        writer.push(1_000 + at, None, Some(&value), []).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// A stage with a further topic of one partition with these batches (records, bytes each). Its end offset.
+async fn stage(setup: Setup, batches: impl IntoIterator<Item = (i64, usize)>) -> (Stage, i64) {
+    let stage = Stage::set(setup).await;
+    let admin = Cluster::connect(ClusterConfig::new([stage.upstream().to_string()])).await.unwrap();
+    let config = [("retention.ms".to_owned(), "-1".to_owned())].into();
+    let topic = NewTopic { name: name(LOG), partitions: 1, replication_factor: 1, config };
+    admin.create_topic(&topic).await.unwrap();
+    let mut stream = TcpStream::connect(stage.upstream()).await.unwrap();
+    let mut end = 0;
+    for (count, bytes) in batches {
+        write(&mut stream, LOG, 0, batch(count, bytes)).await;
+        end += count;
+    }
+    (stage, end)
+}
+
+/// Settings that wait for a broker that is only slow.
+fn patient(stage: &Stage) -> ClusterConfig {
+    ClusterConfig {
+        request_timeout: Duration::from_secs(30),
+        max_response_bytes: 16 << 20,
+        ..quick(stage.cluster.bootstrap())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_connections_are_used_and_next_to_nothing_comes_twice() {
+    // 16 MiB in batches of 8 KiB; each answer takes a while, as over a long way.
+    let (stage, end) = stage(Setup::default(), (0..2_048).map(|_| (16, 500))).await;
+    stage.cluster.rule(Rule::new(Fault::Delay(Duration::from_millis(5))).on(ApiKey::Fetch));
+    let client = Cluster::connect(patient(&stage)).await.unwrap();
+    let before = stage.cluster.connections();
+    // How many pay is a question of time, which no test can ask; so it is set for one reader and found out by the other.
+    for fetches_in_flight in [Some(8), None] {
+        let options =
+            ReaderOptions { max_partition_fetch_bytes: 256 << 10, fetches_in_flight, ..ReaderOptions::default() };
+        let mut reader = client.read(slice(LOG, 0, 0, end), options);
+        let mut next = 0;
+        while let Some(chunk) = reader.next().await {
+            for record in chunk.unwrap().batches.iter().flat_map(|batch| batch.records()) {
+                assert_eq!(record.unwrap().offset, next);
+                next += 1;
+            }
+        }
+        assert_eq!(next, end);
+        let stored = 2_048 * batch(16, 500).len() as u64;
+        let received = reader.totals().received;
+        assert!(received * 100 <= stored * 105, "{received} bytes came for {stored}");
+        if fetches_in_flight.is_some() {
+            assert!(stage.cluster.connections() - before >= 8);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pieces_of_any_width_and_batches_of_any_size_make_the_whole() {
+    // Small and large batches by turns, so that no estimate of where a piece ends is right.
+    let sizes = [(1, 10), (40, 30), (3, 9_000), (200, 5), (1, 70_000), (7, 300)];
+    let (stage, end) = stage(Setup::default(), sizes.into_iter().cycle().take(150)).await;
+    let client = Cluster::connect(patient(&stage)).await.unwrap();
+    for (width, bytes) in [(1, 1), (2, 1), (2, 50_000), (3, 4_000), (8, 100_000), (32, 70_000)] {
+        for range in [(0, end), (1, end - 1), (end / 3, end / 2), (end - 1, end)] {
+            let options = ReaderOptions {
+                fetches_in_flight: Some(width),
+                max_partition_fetch_bytes: bytes,
+                ..ReaderOptions::default()
+            };
+            let mut reader = client.read(slice(LOG, 0, range.0, range.1), options);
+            let (offsets, result) = drain(&mut reader).await;
+            result.unwrap();
+            assert_eq!(offsets, (range.0..range.1).collect::<Vec<_>>(), "width {width}, {bytes} bytes, {range:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
+    let moments = [Moment::BeforeRequest, Moment::BeforeAnswer, Moment::InsideAnswer, Moment::AfterAnswer];
+    let mut faults: Vec<Fault> = moments.map(Fault::Cut).into();
+    faults.extend([Fault::Error(6), Fault::Error(75), Fault::Empty { throttle: Duration::from_millis(2) }]);
+    let sizes = [(20, 100), (1, 20_000), (5, 1_000)];
+    let setup = || Setup { brokers: 2, ..Setup::default() };
+    let (stage, end) = stage(setup(), sizes.into_iter().cycle().take(120)).await;
+    for (seed, fault) in faults.into_iter().enumerate() {
+        let rule = stage.cluster.rule(Rule::new(fault).on(ApiKey::Fetch).after(seed as u64).times(6).chance(0.5));
+        let client = Cluster::connect(patient(&stage)).await.unwrap();
+        let options = ReaderOptions {
+            fetches_in_flight: Some(6),
+            max_partition_fetch_bytes: 30_000,
+            fetch_max_wait: Duration::from_millis(20),
+            ..ReaderOptions::default()
+        };
+        let (offsets, result) = drain(&mut client.read(slice(LOG, 0, 0, end), options)).await;
+        result.unwrap();
+        assert_eq!(offsets, (0..end).collect::<Vec<_>>(), "fault {seed}");
+        assert!(stage.cluster.fired(rule) > 0, "fault {seed} did not happen");
+        stage.cluster.end_faults();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
+    let (stage, end) = stage(Setup::default(), (0..512).map(|_| (16, 500))).await;
+    let client = Cluster::connect(patient(&stage)).await.unwrap();
+    let budget = tidegate_client::ByteBudget::new(1 << 20);
+    let options = ReaderOptions {
+        fetches_in_flight: Some(16),
+        max_partition_fetch_bytes: 128 << 10,
+        budget: budget.clone(),
+        ..ReaderOptions::default()
+    };
+    let mut reader = client.read(slice(LOG, 0, 0, end), options);
+    let mut held = Vec::new();
+    let mut most = 0;
+    while let Some(chunk) = reader.next().await {
+        // A consumer that keeps some of what it got for a while.
+        held.push(chunk.unwrap());
+        most = most.max(budget.used());
+        if held.len() == 4 {
+            held.clear();
+        }
+    }
+    assert!(most <= (1 << 20) + (256 << 10), "{most}");
+    drop((held, reader));
+    crate::support::eventually("everything given back", || budget.used() == 0).await;
+}

@@ -235,6 +235,9 @@ fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String 
         // A test that forgets to create its topic, or reads one that is gone, must be told.
         ("auto.create.topics.enable", "false".to_owned()),
         ("group.initial.rebalance.delay.ms", "0".to_owned()),
+        // The retention looks at the topics for the first time half a minute after the start, and would delete the records of
+        // tests whose times lie long ago.
+        ("log.initial.task.delay.ms", "86400000".to_owned()),
     ];
     let own = role.iter().chain(&own).map(|(name, value)| (*name, value.as_str()));
     let given = config.properties.iter().map(|(name, value)| (name.as_str(), value.as_str()));

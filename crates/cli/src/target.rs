@@ -214,6 +214,15 @@ impl ServerUrl {
     pub(crate) fn failure(&self, status: &Status) -> Failure {
         match ApiError::from_status(status) {
             Some(error) => error.into(),
+            // What tonic says when the other side does not speak HTTP/2 or went away.
+            None if status.message() == "transport error" => {
+                let host_port = self.0.trim_start_matches("http://");
+                Failure::new(
+                    Exit::Unavailable,
+                    format_args!("what answers at {self} broke the connection off: {}", chain(status)),
+                )
+                .hint(format_args!("is a Tidegate server there? A Kafka broker is asked with --brokers {host_port}"))
+            }
             None => {
                 let exit = match status.code() {
                     tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => Exit::Unavailable,
@@ -312,5 +321,12 @@ mod tests {
         let failure = server.failure(&Status::unavailable("upstream is gone"));
         assert_eq!(failure.exit, Exit::Unavailable);
         assert!(failure.message.contains("upstream is gone") && failure.message.contains("http://h:1"));
+    }
+
+    #[test]
+    fn a_port_that_speaks_something_else_may_be_a_broker() {
+        let failure = ServerUrl("http://h:9092".to_owned()).failure(&Status::unknown("transport error"));
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.hint.unwrap().ends_with("--brokers h:9092"));
     }
 }

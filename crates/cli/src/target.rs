@@ -265,14 +265,19 @@ impl From<ApiError> for Failure {
 
 /// Connects to a cluster.
 pub(crate) async fn connect_cluster(config: ClusterConfig) -> Result<Cluster, Failure> {
-    Cluster::connect(config).await.map_err(|error| match error {
+    Cluster::connect(config).await.map_err(connect_failure)
+}
+
+/// Why a cluster cannot be used.
+pub(crate) fn connect_failure(error: ConnectError) -> Failure {
+    match error {
         ConnectError::NoBootstrap | ConnectError::Address { .. } | ConnectError::Security(_) => Failure::usage(error),
         ConnectError::Unreachable { ref failures } => {
             // Trying again is of no use where every broker refuses.
             let exit = if failures.iter().any(RequestError::is_transient) { Exit::Unavailable } else { Exit::Refused };
             Failure::new(exit, chain(&error))
         }
-    })
+    }
 }
 
 /// A producer for a cluster.

@@ -42,6 +42,26 @@ fn a_reader_that_leaves_ends_the_read_quietly() {
 }
 
 #[test]
+fn a_cluster_that_is_down_is_told_and_keeps_the_others_from_nothing() {
+    let broker = TestBroker::start();
+    broker.publish("near", &[], b"1\n");
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("tidegate.yaml");
+    let down = "{kafka: {bootstrap.servers: 127.0.0.1:1, socket.connection.setup.timeout.ms: 500}}";
+    let text = format!("kafka: {{bootstrap.servers: {}}}\nclusters: {{down: {down}}}\n", broker.addr());
+    std::fs::write(&config, text).unwrap();
+    let mut server = Running::start(["serve", "--config", config.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let why = server.after("clusters.down: ");
+    assert!(why.contains("127.0.0.1:1") && why.contains("until it answers"), "{why}");
+    let url = server.url();
+    let topics = common::run(["topics", "--server", &url]).expect(0);
+    assert!(topics.text().contains("near"));
+    let failed = common::run(["topics", "--server", &url, "--cluster", "down"]).expect(5);
+    assert!(failed.stderr.contains("127.0.0.1:1"), "{}", failed.stderr);
+    server.stop();
+}
+
+#[test]
 fn a_table_that_nobody_reads_is_no_error() {
     let broker = TestBroker::start();
     let (reader, writer) = std::io::pipe().unwrap();

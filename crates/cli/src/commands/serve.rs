@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_broker::{BrokerConfig, FsyncPolicy};
-use tidegate_client::{ClusterConfig, Producer, ProducerSettings};
+use tidegate_client::{Cluster, ClusterConfig, Producer, ProducerSettings};
 use tidegate_server::engine::{ClusterName, Clusters, Engine, EngineLimits, Payloads};
 
 use super::publish::MAX_RECORD_BYTES;
@@ -15,7 +15,7 @@ use crate::exit::{EXIT_CODES, Exit, Failure};
 use crate::output::talk;
 use crate::signals::Signals;
 use crate::stack::{serve_until_signal, server_config, start_broker, start_server};
-use crate::target::{Brokers, connect_cluster, producer};
+use crate::target::{Brokers, connect_cluster, connect_failure, producer};
 use crate::units::Span;
 
 /// The default of `grace`.
@@ -108,7 +108,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
     let started = async {
         let mut stack = Stack { limits: config.limits.engine(), clusters: None, producers: Vec::new() };
         if let Some(cluster) = default_cluster {
-            stack.add(ClusterName::of_default(), cluster, settings, payloads).await?;
+            let cluster = connect_cluster(cluster).await?;
+            stack.add(ClusterName::of_default(), cluster, settings, payloads)?;
         }
         for (name, section) in &config.clusters.0 {
             let of = |failure: Failure| Failure {
@@ -118,8 +119,13 @@ pub(crate) async fn run(args: ServeArgs) -> Result<Exit, Failure> {
             let mut settings = producer_settings();
             section.kafka.producer(&mut settings).map_err(of)?;
             let payloads = section.topics.payloads(section.registry.as_ref()).map_err(of)?;
-            let cluster = section.kafka.cluster().map_err(of)?;
-            stack.add(name.clone(), cluster, settings, payloads).await.map_err(of)?;
+            let cluster = Cluster::new(section.kafka.cluster().map_err(of)?).map_err(connect_failure).map_err(of)?;
+            // One cluster that is down keeps the others from nothing.
+            if let Err(error) = cluster.check().await {
+                let failure = of(connect_failure(error));
+                talk::warn(format_args!("{}; requests for it fail until it answers", failure.message));
+            }
+            stack.add(name.clone(), cluster, settings, payloads).map_err(of)?;
         }
         let Stack { clusters: Some(clusters), producers, .. } = stack else { return Err(no_source()) };
         let grace = config.grace.map_or(DEFAULT_GRACE, |Span(grace)| grace);
@@ -154,14 +160,13 @@ struct Stack {
 }
 
 impl Stack {
-    async fn add(
+    fn add(
         &mut self,
         name: ClusterName,
-        config: ClusterConfig,
+        cluster: Cluster,
         settings: ProducerSettings,
         payloads: Payloads,
     ) -> Result<(), Failure> {
-        let cluster = connect_cluster(config).await?;
         let producer = producer(&cluster, settings)?;
         self.producers.push(producer.clone());
         self.clusters = Some(match self.clusters.take() {

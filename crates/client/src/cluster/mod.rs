@@ -21,7 +21,7 @@ use metadata::{Answer, Scope};
 pub(crate) use places::{Place, Places};
 use pool::Pool;
 
-/// A cluster that has answered once. Cheap to clone; clones share connections and metadata.
+/// A cluster. Cheap to clone; clones share connections and metadata.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
@@ -127,6 +127,16 @@ impl Cluster {
     /// # Errors
     /// [`ConnectError`] when none does; it holds the failure of each.
     pub async fn connect(config: ClusterConfig) -> Result<Self, ConnectError> {
+        let cluster = Self::new(config)?;
+        cluster.check().await?;
+        Ok(cluster)
+    }
+
+    /// A cluster that nobody has asked for yet; the first request connects.
+    ///
+    /// # Errors
+    /// [`ConnectError`] for settings that cannot work.
+    pub fn new(config: ClusterConfig) -> Result<Self, ConnectError> {
         if config.bootstrap.is_empty() {
             return Err(ConnectError::NoBootstrap);
         }
@@ -140,15 +150,22 @@ impl Cluster {
         let dialer = Dialer::new(config)?;
         let shared =
             Shared { dialer, pool: Pool::default(), fetching: Arc::default(), bootstrap, view: RwLock::default() };
-        let cluster = Self { shared: Arc::new(shared) };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Whether a bootstrap broker answers.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`] when none does; it holds the failure of each.
+    pub async fn check(&self) -> Result<(), ConnectError> {
         let mut failures = Vec::new();
-        for address in &cluster.shared.bootstrap {
-            let asked = match cluster.shared_connection(address).await {
-                Ok(connection) => cluster.ask_metadata(&connection, Scope::Brokers).await,
+        for address in &self.shared.bootstrap {
+            let asked = match self.shared_connection(address).await {
+                Ok(connection) => self.ask_metadata(&connection, Scope::Brokers).await,
                 Err(failure) => Err(failure),
             };
             match asked {
-                Ok(_) => return Ok(cluster),
+                Ok(_) => return Ok(()),
                 Err(failure) => failures.push(failure),
             }
         }

@@ -695,20 +695,33 @@ func (s *scenario) configs(ctx context.Context) (any, error) {
 		return code(err)
 	}
 	found := object{}
-	show := func(name string) error {
-		described, err := s.describeConfigs(ctx, s.acks)
-		found[name] = described
-		return err
+	// Kafka answers a change before its metadata has followed.
+	show := func(name, awaited string) error {
+		for {
+			described, err := s.describeConfigs(ctx, s.acks)
+			if err != nil {
+				return err
+			}
+			found[name] = described
+			if retention, ok := described["retention.ms"].([]any); ok && retention[0] == awaited {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
 	}
-	if err := show("before"); err != nil {
+	if err := show("before", "-1"); err != nil {
 		return nil, err
 	}
 	found["set"] = alter(s.acks, kadm.SetConfig, text("86400000"))
-	if err := show("after"); err != nil {
+	if err := show("after", "86400000"); err != nil {
 		return nil, err
 	}
 	found["delete"] = alter(s.acks, kadm.DeleteConfig, nil)
-	if err := show("deleted"); err != nil {
+	if err := show("deleted", "604800000"); err != nil {
 		return nil, err
 	}
 	found["no_number"] = alter(s.acks, kadm.SetConfig, text("tomorrow"))
@@ -721,7 +734,7 @@ func (s *scenario) configs(ctx context.Context) (any, error) {
 		return nil, err
 	}
 	found["replaced"] = code(responses[0].Err)
-	return found, show("at_last")
+	return found, show("at_last", "-1")
 }
 
 func (s *scenario) errors(ctx context.Context) (any, error) {

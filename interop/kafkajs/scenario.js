@@ -342,17 +342,26 @@ const configs = async () => {
     const entries = found[0].configEntries.map(e => [e.configName, e.configValue, e.isDefault])
     return entries.sort((a, b) => a[0].localeCompare(b[0]))
   }
+  // Kafka answers a change before its metadata has followed.
+  const shown = async awaited => {
+    const deadline = Date.now() + 20_000
+    for (;;) {
+      const entries = await describe()
+      if (entries.some(([name, value]) => name === 'retention.ms' && value === awaited) || Date.now() > deadline) return entries
+      await new Promise(resolve => setTimeout(resolve, 100))
+    }
+  }
   const alter = (value, name = acks) => {
     const resources = [{ type: TOPIC, name, configEntries: [{ name: 'retention.ms', value }] }]
     return code(admin.alterConfigs({ resources, validateOnly: false }))
   }
   const found = { before: await describe(), set: await alter('86400000') }
-  found.after = await describe()
+  found.after = await shown('86400000')
   found.no_number = await alter('tomorrow')
   found.unknown_topic = await alter('1', nowhere)
   found.describe_unknown = await code(describe(nowhere))
   found.set_back = await alter('-1')
-  found.at_last = await describe()
+  found.at_last = await shown('-1')
   return found
 }
 

@@ -53,6 +53,10 @@ pub use json::{SyntaxError, SyntaxProblem, write_json_base64, write_json_string}
 pub use schema::{MessageType, Schema, SchemaError};
 pub use shown::JsonValue;
 
+/// Messages and records, arrays and objects nest no deeper, in whichever direction: what readers of Protobuf and of JSON
+/// accept by default.
+pub(crate) const MAX_DEPTH: u32 = 100;
+
 /// What becomes of names that the schema does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownMode {

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use self::scalars::MapKey;
+use crate::MAX_DEPTH;
 use crate::json::write_json_string;
 use crate::path::{Step, path_text};
 use crate::table::{FieldEntry, Kind, MessageEntry, Scalar, Shape, Table};
-use crate::to_protobuf::MAX_DEPTH;
 use crate::wire::{FieldReader, Span, WireError, WireType, WireValue};
 use crate::{JsonOptions, ToJsonError, ToJsonReason};
 

@@ -14,10 +14,7 @@ use crate::json::{Ahead, Reader};
 use crate::path::{Step, cut, path_text};
 use crate::table::{EnumEntry, FieldEntry, Kind, MessageEntry, Scalar, Shape, Table};
 use crate::wire::{WireType, insert_length, write_tag, write_varint};
-use crate::{ToProtobufError, ToProtobufReason, UnknownMode};
-
-/// Messages, map entries included, nest no deeper below the outermost: what Protobuf's own readers accept by default.
-pub(crate) const MAX_DEPTH: u32 = 100;
+use crate::{MAX_DEPTH, ToProtobufError, ToProtobufReason, UnknownMode};
 
 /// Appends the encoding of `json` as the message `index` to `out`, which is left as it was on an error.
 pub(crate) fn convert(

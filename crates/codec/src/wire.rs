@@ -39,7 +39,7 @@ pub(crate) struct WireError {
 }
 
 /// Groups nest no deeper than messages may.
-const MAX_GROUP_DEPTH: usize = 100;
+const MAX_GROUP_DEPTH: usize = crate::MAX_DEPTH as usize;
 
 /// Reads fields out of a part of a value.
 #[derive(Clone, Copy)]

@@ -5,8 +5,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Arrays and objects in a value that is skipped may nest this deep.
-pub(crate) const MAX_SKIPPED_DEPTH: u32 = 100;
+use crate::MAX_DEPTH;
+
+/// A value is skipped with one bit for each array and object around the place.
+const _: () = assert!(MAX_DEPTH <= u128::BITS);
 
 /// Where a JSON text goes wrong, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -211,8 +213,8 @@ impl<'j> Reader<'j> {
                 Ahead::Number => self.number().map(|_| ())?,
                 Ahead::String => self.skip_string()?,
                 ahead @ (Ahead::Array | Ahead::Object) => {
-                    if depth == MAX_SKIPPED_DEPTH {
-                        return Err(self.problem(SyntaxProblem::Depth { limit: MAX_SKIPPED_DEPTH }));
+                    if depth == MAX_DEPTH {
+                        return Err(self.problem(SyntaxProblem::Depth { limit: MAX_DEPTH }));
                     }
                     self.at += 1;
                     depth += 1;

@@ -10,11 +10,9 @@ use std::collections::HashSet;
 use super::logical;
 use super::schema::{AvroSchema, BytesForm, IntForm, LongForm, MAX_DECIMAL_BYTES, Type};
 use super::{AvroError, AvroReason};
+use crate::MAX_DEPTH;
 use crate::json::{write_display, write_f32, write_f64, write_json_base64, write_json_string};
 use crate::path::{Step, path_text};
-
-/// Records, arrays and maps nest no deeper: what readers of JSON, and of Protobuf, take.
-const MAX_DEPTH: usize = 100;
 
 /// How many values there may be, whatever the bytes, and how many more for each byte. A record of null fields and unions
 /// comes to one value a byte and its nulls.
@@ -50,7 +48,7 @@ struct Printer<'a, 'o> {
     max_json_bytes: usize,
     /// The way to the value that is being printed. An error leaves it as it is.
     path: Vec<Step<'a>>,
-    depth: usize,
+    depth: u32,
     /// How many values have been printed, and how many may be.
     values: usize,
     max_values: usize,

@@ -7,11 +7,9 @@ use std::borrow::Cow;
 
 use super::logical;
 use super::schema::{AvroSchema, BytesForm, IntForm, LongForm, MAX_DECIMAL_BYTES, Type};
+use crate::MAX_DEPTH;
 use crate::json::{Ahead, Reader, SyntaxError, parse_integer};
 use crate::path::{Step, cut, path_text};
-
-/// As deep as values that are read.
-const MAX_DEPTH: usize = 100;
 
 /// Why a JSON document is no value of an Avro schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +60,7 @@ pub enum AvroWriteReason {
     #[error("values nest deeper than {limit}")]
     Depth {
         /// How deep they may.
-        limit: usize,
+        limit: u32,
     },
 }
 
@@ -82,7 +80,7 @@ pub(super) fn write(schema: &AvroSchema, json: &[u8], out: &mut Vec<u8>) -> Resu
 struct Writer<'a> {
     schema: &'a AvroSchema,
     path: Vec<Step<'a>>,
-    depth: usize,
+    depth: u32,
 }
 
 impl<'a> Writer<'a> {

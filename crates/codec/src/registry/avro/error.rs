@@ -119,7 +119,7 @@ pub enum AvroReason {
     #[error("values nest deeper than {limit}")]
     Depth {
         /// How deep they may.
-        limit: usize,
+        limit: u32,
     },
     /// More values than so few bytes should hold: values of types that take no bytes.
     #[error("more than {limit} values in so few bytes")]

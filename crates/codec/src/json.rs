@@ -4,7 +4,7 @@ mod number;
 mod reader;
 mod writer;
 
-pub(crate) use number::{IntegerError, is_number, parse_integer};
+pub(crate) use number::{IntegerError, is_number, parse_f32, parse_f64, parse_integer, special_float};
 pub(crate) use reader::{Ahead, Reader};
 pub use reader::{SyntaxError, SyntaxProblem};
 pub(crate) use writer::{write_display, write_f32, write_f64};

@@ -56,6 +56,26 @@ pub(crate) fn parse_integer(text: &str) -> Result<i128, IntegerError> {
     Ok(if negative { -value } else { value })
 }
 
+/// The double nearest to a number's text; `None` beyond the largest one, which must not turn into infinity.
+pub(crate) fn parse_f64(text: &str) -> Option<f64> {
+    text.parse::<f64>().ok().filter(|value| value.is_finite())
+}
+
+/// The float nearest to a number's text, as [`parse_f64`]. By way of a double it could be rounded twice.
+pub(crate) fn parse_f32(text: &str) -> Option<f32> {
+    text.parse::<f32>().ok().filter(|value| value.is_finite())
+}
+
+/// A value of floats that a JSON number cannot express, by the name that it has in a string.
+pub(crate) fn special_float(text: &str) -> Option<f64> {
+    match text {
+        "NaN" => Some(f64::NAN),
+        "Infinity" => Some(f64::INFINITY),
+        "-Infinity" => Some(f64::NEG_INFINITY),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -103,6 +123,17 @@ mod tests {
         for text in ["", " 1", "1 ", "+1", "01", ".5", "5.", "1e", "0x10", "NaN", "Infinity", "١"] {
             assert!(!is_number(text), "{text}");
         }
+    }
+
+    #[test]
+    fn a_float_is_rounded_once_and_never_to_infinity() {
+        // A little above the middle of two floats. Of the doubles, the nearest is that middle, which goes to the even float.
+        let text = "1.00000005960464477540";
+        assert_eq!(parse_f64(text).map(|value| value as f32), Some(1.0));
+        assert_eq!(parse_f32(text), Some(1.000_000_1));
+        assert_eq!(parse_f32("3.4028235e38"), Some(f32::MAX));
+        assert_eq!((parse_f32("3.5e38"), parse_f32("-3.5e38")), (None, None));
+        assert_eq!((parse_f64("1e308"), parse_f64("1e309")), (Some(1e308), None));
     }
 
     proptest! {

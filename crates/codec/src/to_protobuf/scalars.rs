@@ -8,7 +8,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::{Converted, Encoder};
 use crate::ToProtobufReason;
-use crate::json::{Ahead, IntegerError, is_number, parse_integer};
+use crate::json::{Ahead, IntegerError, is_number, parse_f32, parse_f64, parse_integer, special_float};
 use crate::path::cut;
 use crate::table::Scalar;
 use crate::wire::{WireType, write_tag, write_varint};
@@ -57,17 +57,16 @@ impl<'a> Encoder<'a, '_> {
             }
             Scalar::Float => {
                 let text = self.number_text("a number, NaN, Infinity or -Infinity")?;
-                // From the text: by way of a double it could be rounded twice.
-                let value = match special(&text) {
+                let value = match special_float(&text) {
                     Some(value) => value as f32,
-                    None => finite(Scalar::Float, &text, f32::is_finite)?,
+                    None => parse_f32(&text).ok_or_else(|| out_of_range(Scalar::Float, &text))?,
                 };
                 self.out.extend_from_slice(&value.to_le_bytes());
                 Ok(value.to_bits() == 0)
             }
             integers => {
                 let text = self.number_text("an integer")?;
-                if special(&text).is_some() {
+                if special_float(&text).is_some() {
                     return Err(not("an integer", &text));
                 }
                 let value = integer(integers, &text)?;
@@ -108,10 +107,8 @@ impl<'a> Encoder<'a, '_> {
     /// A number that a double can hold, or one of its special values.
     pub(super) fn double(&mut self) -> Converted<f64> {
         let text = self.number_text("a number, NaN, Infinity or -Infinity")?;
-        match special(&text) {
-            Some(value) => Ok(value),
-            None => finite(Scalar::Double, &text, f64::is_finite),
-        }
+        let value = special_float(&text).or_else(|| parse_f64(&text));
+        value.ok_or_else(|| out_of_range(Scalar::Double, &text))
     }
 
     pub(super) fn write_bytes(&mut self, bytes: &[u8]) {
@@ -125,7 +122,7 @@ impl<'a> Encoder<'a, '_> {
             Ahead::Number => Ok(Cow::Borrowed(self.reader.number()?)),
             Ahead::String => {
                 let text = self.reader.string()?;
-                if is_number(&text) || special(&text).is_some() { Ok(text) } else { Err(not(expected, &text)) }
+                if is_number(&text) || special_float(&text).is_some() { Ok(text) } else { Err(not(expected, &text)) }
             }
             found => {
                 Err(ToProtobufReason::Type { expected: "a number, or a string that holds one", found: found.name() })
@@ -162,21 +159,6 @@ pub(super) fn integer(scalar: Scalar, text: &str) -> Converted<i128> {
         Err(IntegerError::Fraction) => Err(ToProtobufReason::Fraction { text: cut(text).into_owned() }),
         Ok(_) | Err(IntegerError::Range) => Err(out_of_range(scalar, text)),
     }
-}
-
-/// A value that a JSON number cannot express and Protobuf's JSON gives a name.
-fn special(text: &str) -> Option<f64> {
-    match text {
-        "NaN" => Some(f64::NAN),
-        "Infinity" => Some(f64::INFINITY),
-        "-Infinity" => Some(f64::NEG_INFINITY),
-        _ => None,
-    }
-}
-
-/// The nearest float to a number's text; a number beyond the largest float must not turn into infinity.
-fn finite<T: std::str::FromStr + Copy>(scalar: Scalar, text: &str, is_finite: fn(T) -> bool) -> Converted<T> {
-    text.parse().ok().filter(|value| is_finite(*value)).ok_or_else(|| out_of_range(scalar, text))
 }
 
 fn out_of_range(scalar: Scalar, text: &str) -> ToProtobufReason {

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::logical;
 use super::schema::{AvroSchema, BytesForm, IntForm, LongForm, MAX_DECIMAL_BYTES, Type};
 use crate::MAX_DEPTH;
-use crate::json::{Ahead, Reader, SyntaxError, parse_integer};
+use crate::json::{Ahead, Reader, SyntaxError, parse_f32, parse_f64, parse_integer, special_float};
 use crate::path::{Step, cut, path_text};
 
 /// Why a JSON document is no value of an Avro schema.
@@ -110,9 +110,14 @@ impl<'a> Writer<'a> {
             }
             Type::Int(form) => write_varint(i64::from(int(reader, *form)?), out),
             Type::Long(form) => write_varint(long(reader, *form)?, out),
-            // The nearest float is what every reader of JSON takes.
-            Type::Float => out.extend_from_slice(&(double(reader)? as f32).to_le_bytes()),
-            Type::Double => out.extend_from_slice(&double(reader)?.to_le_bytes()),
+            Type::Float => {
+                let value: f32 = float(reader, "a float", parse_f32, |value| value as f32)?;
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            Type::Double => {
+                let value: f64 = float(reader, "a double", parse_f64, |value| value)?;
+                out.extend_from_slice(&value.to_le_bytes());
+            }
             Type::Bytes(form) => write_bytes(&bytes(reader, *form, None)?, out),
             Type::String => {
                 expect(reader, Ahead::String, "a string")?;
@@ -358,21 +363,20 @@ fn long(reader: &mut Reader<'_>, form: LongForm) -> Written<i64> {
     value.ok_or_else(|| wrong(name, &text))
 }
 
-fn double(reader: &mut Reader<'_>) -> Written<f64> {
+/// A number that `parse` finds a value for, or one of the special ones.
+fn float<T>(
+    reader: &mut Reader<'_>,
+    name: &'static str,
+    parse: fn(&str) -> Option<T>,
+    of_special: fn(f64) -> T,
+) -> Written<T> {
     if reader.ahead()? == Ahead::String {
         let text = reader.string()?;
-        return match &*text {
-            "NaN" => Ok(f64::NAN),
-            "Infinity" => Ok(f64::INFINITY),
-            "-Infinity" => Ok(f64::NEG_INFINITY),
-            _ => Err(wrong("a number", &text)),
-        };
+        return special_float(&text).map(of_special).ok_or_else(|| wrong("a number", &text));
     }
     expect(reader, Ahead::Number, "a number")?;
     let text = reader.number()?;
-    // What is beyond a double is not infinity.
-    let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
-    value.ok_or_else(|| AvroWriteReason::Type { expected: "a double".into(), found: cut(text).into_owned() })
+    parse(text).ok_or_else(|| AvroWriteReason::Type { expected: name.into(), found: cut(text).into_owned() })
 }
 
 fn bytes(reader: &mut Reader<'_>, form: BytesForm, size: Option<usize>) -> Written<Vec<u8>> {

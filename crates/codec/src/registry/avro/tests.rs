@@ -318,6 +318,19 @@ fn a_union_takes_the_first_branch_that_fits() {
 }
 
 #[test]
+fn a_float_is_the_nearest_to_the_text_and_never_infinity_by_its_size() {
+    let float = schema(r#""float""#);
+    assert_eq!(bytes(&float, "1.00000005960464477540").unwrap(), 1.000_000_1_f32.to_le_bytes());
+    assert_eq!(bytes(&float, "3.5e38").unwrap_err(), "$: expected a float, found 3.5e38");
+    assert_eq!(bytes(&schema(r#""double""#), "-1e400").unwrap_err(), "$: expected a double, found -1e400");
+    for special in ["NaN", "Infinity", "-Infinity"] {
+        let text = format!("{special:?}");
+        let written = bytes(&float, &text).unwrap();
+        assert_eq!(json(&float, &written), Ok(text));
+    }
+}
+
+#[test]
 fn what_was_read_is_written_back_byte_for_byte() {
     for (text, value) in [
         (r#""bytes""#, &b"\xff\x00"[..]),

@@ -12,6 +12,10 @@ const MAX_TYPES: usize = 100_000;
 /// The largest decimal, in bytes. A thousand digits are some 416.
 pub(super) const MAX_DECIMAL_BYTES: usize = 1_024;
 
+/// As many digits as so many bytes can hold. It bounds the scale as well: without it a value of one byte could ask for
+/// gigabytes of zeroes behind the point.
+const MAX_DECIMAL_PRECISION: u32 = 2_466;
+
 /// A schema, ready to read values by.
 #[derive(Debug)]
 pub(in crate::registry) struct AvroSchema {
@@ -341,7 +345,9 @@ impl<'t> Parser<'t> {
                 let scale = if members.scale.is_some() { self.whole(&mut members.scale)? } else { Some(0) };
                 match scale {
                     Some(scale)
-                        if precision > 0 && scale <= precision && size.is_none_or(|size| size <= MAX_DECIMAL_BYTES) =>
+                        if (1..=MAX_DECIMAL_PRECISION).contains(&precision)
+                            && scale <= precision
+                            && size.is_none_or(|size| size <= MAX_DECIMAL_BYTES) =>
                     {
                         BytesForm::Decimal { scale }
                     }

@@ -89,6 +89,24 @@ fn a_logical_type_that_does_not_suit_its_type_is_the_type() {
 }
 
 #[test]
+fn a_decimal_of_more_digits_than_its_bytes_can_hold_is_none() {
+    let decimal = |precision: i32, scale: i32| {
+        let text = r#"{"type":"bytes","logicalType":"decimal","precision":P,"scale":S}"#;
+        schema(&text.replace('P', &precision.to_string()).replace('S', &scale.to_string()))
+    };
+    // A scale of two thousand million would be as many zeroes, before anything looks at the size of the text.
+    for (precision, scale) in [(2_467, 0), (i32::MAX, i32::MAX), (0, 0), (-1, 0)] {
+        assert_eq!(json(&decimal(precision, scale), b"\x01").as_deref(), Ok(r#""AQ==""#), "{precision} {scale}");
+        assert_eq!(bytes(&decimal(precision, scale), r#""AQ==""#).as_deref(), Ok(&b"\x01"[..]));
+    }
+    let widest = decimal(2_466, 2_466);
+    let largest = [&[0x7f][..], &[0xff; 1_023]].concat();
+    let text = json(&widest, &largest).unwrap();
+    assert_eq!(text.len(), r#""0.""#.len() + 2_466);
+    assert_eq!(bytes(&widest, &text), Ok(largest));
+}
+
+#[test]
 fn names_are_found_in_their_namespaces() {
     let text = r#"{"type":"record","name":"a.b.Outer","fields":[
         {"name":"e","type":{"type":"enum","name":"E","symbols":["X"]}},

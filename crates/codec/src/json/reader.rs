@@ -103,6 +103,11 @@ impl<'j> Reader<'j> {
         }
     }
 
+    /// Where it stands, in bytes from the beginning of the text.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
     /// Looks at the next value without moving past it.
     pub(crate) fn ahead(&mut self) -> Result<Ahead, SyntaxError> {
         match self.skip_whitespace() {

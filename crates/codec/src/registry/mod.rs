@@ -22,7 +22,8 @@
 //! The reader's schema is the writer's: nothing is resolved, and defaults play no part in reading.
 //!
 //! Written is what reads back so: a value of a union goes to the first branch that it fits, a missing field to the null branch
-//! of its union, and defaults play no part.
+//! of its union, and defaults play no part. Of the branches for numbers, an integer prefers `int` and `long`, and another
+//! number a `double` to a `float` that would change it, wherever they stand.
 
 mod answer;
 mod assembly;

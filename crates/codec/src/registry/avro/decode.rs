@@ -9,15 +9,10 @@ use std::collections::HashSet;
 
 use super::logical;
 use super::schema::{AvroSchema, BytesForm, IntForm, LongForm, MAX_DECIMAL_BYTES, Type};
-use super::{AvroError, AvroReason};
+use super::{AvroError, AvroReason, max_values};
 use crate::MAX_DEPTH;
 use crate::json::{write_display, write_f32, write_f64, write_json_base64, write_json_string};
 use crate::path::{Step, path_text};
-
-/// How many values there may be, whatever the bytes, and how many more for each byte. A record of null fields and unions
-/// comes to one value a byte and its nulls.
-const FREE_VALUES: usize = 64 << 10;
-const VALUES_PER_BYTE: usize = 16;
 
 pub(super) fn to_json(
     schema: &AvroSchema,
@@ -26,7 +21,7 @@ pub(super) fn to_json(
     out: &mut Vec<u8>,
 ) -> Result<(), AvroError> {
     let start = out.len();
-    let max_values = FREE_VALUES.saturating_add(bytes.len().saturating_mul(VALUES_PER_BYTE));
+    let max_values = max_values(bytes.len());
     let path = Vec::new();
     let mut printer =
         Printer { schema, bytes, at: 0, out, start, max_json_bytes, path, depth: 0, values: 0, max_values };

@@ -1,11 +1,22 @@
 //! JSON to Avro, in one pass over the text.
 //!
-//! It takes what reading gives: see the module above for the forms. A value of a union is taken by the first branch that it
-//! fits; a field that is missing is written as its union's null branch, and is an error without one.
+//! It takes what reading gives: see the module above for the forms. A field that is missing is written as its union's null
+//! branch, and is an error without one.
+//!
+//! A value of a union goes to the first branch that it fits, and a number first to those that keep it as it is:
+//!
+//! 1. to an `int` or a `long`, if it is an integer and not the negative zero, which only floats have;
+//! 2. to a `double`, and to a `float` if that is the same number as the nearest double;
+//! 3. to a `float` that is not: there is no `double`.
+//!
+//! Which branch a record fits shows only when it has been tried, and so in each record inside it: a schema of a few lines can
+//! ask for 2^100 attempts. And records of absent fields are far longer than their text. So the values are counted as they are
+//! when reading, those of attempts that fail too, with the fields that are absent and whatever else takes time.
 
 use std::borrow::Cow;
 
 use super::logical;
+use super::max_values;
 use super::schema::{AvroSchema, BytesForm, IntForm, LongForm, MAX_DECIMAL_BYTES, Type};
 use crate::MAX_DEPTH;
 use crate::json::{Ahead, Reader, SyntaxError, parse_f32, parse_f64, parse_integer, special_float};
@@ -62,13 +73,20 @@ pub enum AvroWriteReason {
         /// How deep they may.
         limit: u32,
     },
+    /// More values than so short a text should stand for: absent fields, and branches of unions to be tried.
+    #[error("more than {limit} values to write or to try for so short a text")]
+    TooManyValues {
+        /// How many there may be.
+        limit: usize,
+    },
 }
 
 type Written<T> = Result<T, AvroWriteReason>;
 
 pub(super) fn write(schema: &AvroSchema, json: &[u8], out: &mut Vec<u8>) -> Result<(), AvroWriteError> {
     let start = out.len();
-    let mut writer = Writer { schema, path: Vec::new(), depth: 0 };
+    let max_values = max_values(json.len());
+    let mut writer = Writer { schema, path: Vec::new(), depth: 0, values: 0, max_values };
     let written = writer.document(json, out);
     let path = writer.path;
     written.map_err(|reason| {
@@ -81,7 +99,16 @@ struct Writer<'a> {
     schema: &'a AvroSchema,
     path: Vec<Step<'a>>,
     depth: u32,
+    /// How many values have been written or tried, and how many may be.
+    values: usize,
+    max_values: usize,
 }
+
+/// Going over so much text, or comparing with so many names, counts as one value.
+const WORK_PER_VALUE: usize = 64;
+
+/// So many digits that a decimal's scale adds count as one value: no text stands for them.
+const DIGITS_PER_VALUE: u32 = 8;
 
 impl<'a> Writer<'a> {
     fn document(&mut self, json: &'a [u8], out: &mut Vec<u8>) -> Written<()> {
@@ -98,8 +125,38 @@ impl<'a> Writer<'a> {
     }
 
     fn value(&mut self, of: u32, reader: &mut Reader<'a>, out: &mut Vec<u8>) -> Written<()> {
+        self.spend(1)?;
         let schema = self.schema;
         match schema.get(of) {
+            Type::Union { branches } => self.union(branches, reader, out),
+            Type::Record { .. } => self.nested(|writer| writer.record(of, reader, out)),
+            Type::Array { items } => self.nested(|writer| writer.array(*items, reader, out)),
+            Type::Map { values } => self.nested(|writer| writer.map(*values, reader, out)),
+            scalar => {
+                let start = reader.position();
+                let written = self.scalar(scalar, reader, out);
+                // A long text counts also for a branch that does not take it.
+                self.went_over(start, reader)?;
+                written
+            }
+        }
+    }
+
+    fn spend(&mut self, values: usize) -> Written<()> {
+        self.values = self.values.saturating_add(values);
+        let limit = self.max_values;
+        if self.values > limit { Err(AvroWriteReason::TooManyValues { limit }) } else { Ok(()) }
+    }
+
+    fn went_over(&mut self, start: usize, reader: &Reader<'a>) -> Written<()> {
+        self.spend((reader.position() - start) / WORK_PER_VALUE)
+    }
+
+    fn scalar(&mut self, of: &Type, reader: &mut Reader<'a>, out: &mut Vec<u8>) -> Written<()> {
+        if let Type::Bytes(BytesForm::Decimal { scale }) | Type::Fixed { form: BytesForm::Decimal { scale }, .. } = of {
+            self.spend((scale / DIGITS_PER_VALUE) as usize)?;
+        }
+        match of {
             Type::Null => {
                 expect(reader, Ahead::Null, "null")?;
                 reader.null()?;
@@ -128,13 +185,12 @@ impl<'a> Writer<'a> {
                 expect(reader, Ahead::String, "a symbol of an enum")?;
                 let text = reader.string()?;
                 let index = symbols.iter().position(|symbol| *symbol == *text);
+                self.spend(index.unwrap_or(symbols.len()) / WORK_PER_VALUE)?;
                 let index = index.ok_or_else(|| wrong("a symbol of the enum", &text))?;
                 write_varint(index as i64, out);
             }
-            Type::Union { branches } => self.union(branches, reader, out)?,
-            Type::Record { .. } => self.nested(|writer| writer.record(of, reader, out))?,
-            Type::Array { items } => self.nested(|writer| writer.array(*items, reader, out))?,
-            Type::Map { values } => self.nested(|writer| writer.map(*values, reader, out))?,
+            // These are no scalars.
+            Type::Union { .. } | Type::Record { .. } | Type::Array { .. } | Type::Map { .. } => {}
         }
         Ok(())
     }
@@ -151,25 +207,38 @@ impl<'a> Writer<'a> {
 
     fn union(&mut self, branches: &[u32], reader: &mut Reader<'a>, out: &mut Vec<u8>) -> Written<()> {
         let ahead = reader.ahead()?;
-        let suits = |branch: &u32| suits(self.schema.get(*branch), ahead);
-        let mut candidates = branches.iter().enumerate().filter(|(_, branch)| suits(branch)).peekable();
-        let (start, way, depth) = (out.len(), self.path.len(), self.depth);
-        while let Some((index, branch)) = candidates.next() {
-            let mut attempt = reader.clone();
+        let schema = self.schema;
+        let mut suiting = branches.iter().enumerate().filter(|(_, branch)| suits(schema.get(**branch), ahead));
+        let (first, second) = (suiting.next(), suiting.next());
+        if let (Some((index, branch)), None) = (first, second) {
+            // The one branch that there is for such a value says what is wrong with it.
             write_varint(index as i64, out);
-            match self.value(*branch, &mut attempt, out) {
-                Ok(()) => {
-                    *reader = attempt;
-                    return Ok(());
-                }
-                // The one branch that there is for such a value says what is wrong with it.
-                Err(reason) if candidates.peek().is_none() && is_alone(self.schema, branches, ahead) => {
-                    return Err(reason);
-                }
-                Err(_) => {
-                    out.truncate(start);
-                    self.path.truncate(way);
-                    self.depth = depth;
+            return self.value(*branch, reader, out);
+        }
+        let (start, way, depth) = (out.len(), self.path.len(), self.depth);
+        let number = if ahead == Ahead::Number { Some(Number::read(reader.clone().number()?)) } else { None };
+        for rank in Rank::ALL {
+            let of_rank = |branch: &u32| {
+                let of = schema.get(*branch);
+                suits(of, ahead) && number.as_ref().map_or(Rank::Whole, |number| number.rank(of)) == rank
+            };
+            for (index, branch) in branches.iter().enumerate().filter(|(_, branch)| of_rank(branch)) {
+                let mut attempt = reader.clone();
+                write_varint(index as i64, out);
+                match self.value(*branch, &mut attempt, out) {
+                    Ok(()) => {
+                        *reader = attempt;
+                        return Ok(());
+                    }
+                    // Neither would be otherwise in another branch.
+                    Err(reason @ (AvroWriteReason::TooManyValues { .. } | AvroWriteReason::Syntax(_))) => {
+                        return Err(reason);
+                    }
+                    Err(_) => {
+                        out.truncate(start);
+                        self.path.truncate(way);
+                        self.depth = depth;
+                    }
                 }
             }
         }
@@ -179,39 +248,54 @@ impl<'a> Writer<'a> {
     fn record(&mut self, of: u32, reader: &mut Reader<'a>, out: &mut Vec<u8>) -> Written<()> {
         let Type::Record { fields } = self.schema.get(of) else { return Ok(()) };
         expect(reader, Ahead::Object, "an object")?;
-        reader.begin_object()?;
-        // Where each field's value stands: the bytes follow the order of the schema, not that of the keys.
-        let mut values: Vec<Option<Reader<'a>>> = vec![None; fields.len()];
+        // Where the value of each field that is there stands: the bytes follow the order of the schema, not that of the keys.
+        let mut given: Vec<(usize, Reader<'a>)> = Vec::new();
         let (mut first, mut next) = (true, 0);
-        while let Some(key) = reader.next_key(&mut first)? {
+        let mut start = reader.position();
+        reader.begin_object()?;
+        loop {
+            let key = reader.next_key(&mut first)?;
+            self.went_over(start, reader)?;
+            let Some(key) = key else { break };
             // Keys mostly stand in the order of the fields.
             let found = match fields.get(next) {
                 Some(field) if *field.name == *key => Some(next),
-                _ => fields.iter().position(|field| *field.name == *key),
+                _ => {
+                    let found = fields.iter().position(|field| *field.name == *key);
+                    self.spend(found.unwrap_or(fields.len()) / WORK_PER_VALUE)?;
+                    found
+                }
             };
             let Some(index) = found else {
                 self.path.push(Step::Key(key));
                 return Err(AvroWriteReason::UnknownField);
             };
-            if values[index].replace(reader.clone()).is_some() {
-                self.path.push(Step::Key(key));
-                return Err(AvroWriteReason::Duplicate);
-            }
+            start = reader.position();
+            given.push((index, reader.clone()));
             reader.skip_value()?;
             next = index + 1;
         }
-        for (field, value) in fields.iter().zip(values) {
-            match value {
-                Some(mut value) => {
+        given.sort_by_key(|(index, _)| *index);
+        if let Some(twice) = given.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            self.path.push(Step::Key(Cow::Borrowed(&fields[twice[0].0].name)));
+            return Err(AvroWriteReason::Duplicate);
+        }
+        let mut given = given.into_iter().peekable();
+        for (index, field) in fields.iter().enumerate() {
+            match given.next_if(|(given, _)| *given == index) {
+                Some((_, mut value)) => {
                     self.path.push(Step::Key(Cow::Borrowed(&field.name)));
                     self.value(field.of, &mut value, out)?;
                     self.path.pop();
                 }
-                None => match self.null_branch(field.of) {
-                    Some(index) => write_varint(index as i64, out),
-                    None if matches!(self.schema.get(field.of), Type::Null) => {}
-                    None => return Err(AvroWriteReason::MissingField { name: cut(&field.name).into_owned() }),
-                },
+                None => {
+                    self.spend(1)?;
+                    match self.null_branch(field.of) {
+                        Some(index) => write_varint(index as i64, out),
+                        None if matches!(self.schema.get(field.of), Type::Null) => {}
+                        None => return Err(AvroWriteReason::MissingField { name: cut(&field.name).into_owned() }),
+                    }
+                }
             }
         }
         Ok(())
@@ -228,7 +312,7 @@ impl<'a> Writer<'a> {
 
     fn array(&mut self, items: u32, reader: &mut Reader<'a>, out: &mut Vec<u8>) -> Written<()> {
         expect(reader, Ahead::Array, "an array")?;
-        let count = count(reader)?;
+        let count = self.count(reader)?;
         reader.begin_array()?;
         if count > 0 {
             write_varint(count, out);
@@ -246,7 +330,7 @@ impl<'a> Writer<'a> {
 
     fn map(&mut self, values: u32, reader: &mut Reader<'a>, out: &mut Vec<u8>) -> Written<()> {
         expect(reader, Ahead::Object, "an object")?;
-        let count = count(reader)?;
+        let count = self.count(reader)?;
         reader.begin_object()?;
         if count > 0 {
             write_varint(count, out);
@@ -265,26 +349,65 @@ impl<'a> Writer<'a> {
         out.push(0);
         Ok(())
     }
+
+    /// How many items the next array or object has.
+    fn count(&mut self, reader: &Reader<'a>) -> Written<i64> {
+        let mut ahead = reader.clone();
+        let (mut first, mut count) = (true, 0);
+        if ahead.ahead()? == Ahead::Array {
+            ahead.begin_array()?;
+            while ahead.next_element(&mut first)? {
+                ahead.skip_value()?;
+                count += 1;
+            }
+        } else {
+            ahead.begin_object()?;
+            while ahead.next_key(&mut first)?.is_some() {
+                ahead.skip_value()?;
+                count += 1;
+            }
+        }
+        self.went_over(reader.position(), &ahead)?;
+        Ok(count)
+    }
 }
 
-/// How many items the next array or object has.
-fn count(reader: &Reader<'_>) -> Written<i64> {
-    let mut ahead = reader.clone();
-    let (mut first, mut count) = (true, 0);
-    if ahead.ahead()? == Ahead::Array {
-        ahead.begin_array()?;
-        while ahead.next_element(&mut first)? {
-            ahead.skip_value()?;
-            count += 1;
-        }
-    } else {
-        ahead.begin_object()?;
-        while ahead.next_key(&mut first)?.is_some() {
-            ahead.skip_value()?;
-            count += 1;
+/// In which order a union's branches are tried for a number: those of a rank as they stand. All others are of the first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rank {
+    Whole,
+    Exact,
+    Rounded,
+}
+
+impl Rank {
+    const ALL: [Self; 3] = [Self::Whole, Self::Exact, Self::Rounded];
+}
+
+/// What decides on the branch that a number goes to.
+struct Number {
+    is_negative_zero: bool,
+    /// Whether a float is another number than a double.
+    needs_double: bool,
+}
+
+impl Number {
+    fn read(text: &str) -> Self {
+        let (float, double) = (parse_f32(text), parse_f64(text));
+        Self {
+            is_negative_zero: text.starts_with('-') && parse_integer(text) == Ok(0),
+            needs_double: float.map(f64::from) != double,
         }
     }
-    Ok(count)
+
+    fn rank(&self, of: &Type) -> Rank {
+        match of {
+            Type::Int(_) | Type::Long(_) if self.is_negative_zero => Rank::Rounded,
+            Type::Float if self.needs_double => Rank::Rounded,
+            Type::Float | Type::Double => Rank::Exact,
+            _ => Rank::Whole,
+        }
+    }
 }
 
 /// Whether a JSON value of this kind can be of the type.
@@ -308,10 +431,6 @@ fn suits(of: &Type, ahead: Ahead) -> bool {
                 | Type::Map { .. }
         ),
     }
-}
-
-fn is_alone(schema: &AvroSchema, branches: &[u32], ahead: Ahead) -> bool {
-    branches.iter().filter(|branch| suits(schema.get(**branch), ahead)).count() == 1
 }
 
 fn expect(reader: &mut Reader<'_>, expected: Ahead, name: &'static str) -> Written<()> {

@@ -318,6 +318,7 @@ fn a_union_takes_the_first_branch_that_fits() {
     for (json, branch) in [
         ("null", 0),
         ("7", 1),
+        ("7.0", 1),
         ("7.5", 2),
         ("3000000000", 2),
         (r#""1970-01-01T00:00:00Z""#, 3),
@@ -333,6 +334,97 @@ fn a_union_takes_the_first_branch_that_fits() {
     assert!(bytes(&union, "[]").unwrap_err().contains("an array suits none"));
     let optional = schema(r#"["null",{"type":"record","name":"P","fields":[{"name":"p","type":"int"}]}]"#);
     assert_eq!(bytes(&optional, r#"{"p":"x"}"#).unwrap_err(), "$.p: expected an int, found a string");
+}
+
+#[test]
+fn a_number_prefers_the_branch_that_keeps_it() {
+    for (union, number, says) in [
+        (r#"["float","double"]"#, "0.1", r#"{"double":0.1}"#),
+        (r#"["float","double"]"#, "0.5", r#"{"float":0.5}"#),
+        (r#"["double","float"]"#, "0.5", r#"{"double":0.5}"#),
+        (r#"["float","double"]"#, "16777217", r#"{"double":16777217}"#),
+        (r#"["float","double"]"#, "1e300", r#"{"double":1e300}"#),
+        (r#"["null","float"]"#, "0.1", r#"{"float":0.1}"#),
+        (r#"["float","long"]"#, "0.1", r#"{"float":0.1}"#),
+        (r#"["double","long"]"#, "9007199254740993", r#"{"long":9007199254740993}"#),
+        (r#"["double","int","long"]"#, "7", r#"{"int":7}"#),
+        (r#"["double","long","int"]"#, "7", r#"{"long":7}"#),
+        (r#"["float","int"]"#, "16777217", r#"{"int":16777217}"#),
+        (r#"["long","double"]"#, "1e19", r#"{"double":1e19}"#),
+        (r#"["long","double"]"#, "-0.0", r#"{"double":-0.0}"#),
+        (r#"["long","null"]"#, "-0.0", r#"{"long":0}"#),
+        (r#"["int","long"]"#, "-0.0", r#"{"int":0}"#),
+    ] {
+        let written = bytes(&schema(union), number).unwrap();
+        let names: Vec<String> = serde_json::from_str(union).unwrap();
+        let name = &names[usize::from(written[0] / 2)];
+        let shown = json(&schema(&format!("{name:?}")), &written[1..]).unwrap();
+        assert_eq!(format!("{{{name:?}:{shown}}}"), says, "{number} of {union}");
+    }
+    let numbers = schema(r#"["float","int"]"#);
+    assert!(bytes(&numbers, "1e39").unwrap_err().contains("a number suits none of the union's 2 branches"));
+    // Infinity is a string in JSON, and the order alone decides.
+    assert_eq!(bytes(&schema(r#"["float","string"]"#), r#""Infinity""#).unwrap()[0], 0);
+    assert_eq!(bytes(&schema(r#"["string","float"]"#), r#""Infinity""#).unwrap()[0], 0);
+}
+
+#[test]
+fn attempts_at_the_branches_of_a_union_are_counted() {
+    let writes = |schema: &AvroSchema, json: &str| {
+        let mut out = b"x".to_vec();
+        let written = schema.write(json.as_bytes(), &mut out);
+        assert!(written.is_ok() || out == b"x");
+        written.map(|()| out.len() - 1).map_err(|error| error.reason)
+    };
+    let is_refused = |schema: &AvroSchema, json: &str| {
+        let reason = writes(schema, json).unwrap_err();
+        assert!(matches!(reason, AvroWriteReason::TooManyValues { .. }), "{reason}");
+    };
+    let two = schema(
+        r#"{"type":"record","name":"A","fields":[{"name":"next","type":["null","A",
+            {"type":"record","name":"B","fields":[{"name":"next","type":["null","A","B"]}]}]}]}"#,
+    );
+    let nested = |depth: usize, end: &str| format!("{}{end}{}", "{\"next\":".repeat(depth), "}".repeat(depth));
+    // The first branch fits at once, however deep.
+    assert_eq!(writes(&two, &nested(50, "null")), Ok(50));
+    // No branch does, and each level doubles the attempts.
+    is_refused(&two, &nested(50, "7"));
+    assert!(matches!(writes(&two, &nested(10, "7")), Err(AvroWriteReason::Union { .. })));
+    // Each attempt goes over a long text, through `L` as a list and through `S` as a string.
+    let text = "x".repeat(1 << 20);
+    let long = schema(
+        r#"{"type":"record","name":"A","fields":[{"name":"s","type":"string"},{"name":"next","type":["null","A",
+            {"type":"record","name":"B","fields":[{"name":"s","type":"string"},{"name":"next","type":["null","A","B"]}]}]}]}"#,
+    );
+    let item = format!("{{\"s\":\"\",\"next\":{{\"s\":\"{text}\",\"next\":7}}}}");
+    assert!(matches!(writes(&long, &item), Err(AvroWriteReason::Union { .. })));
+    let levels = "{\"s\":\"\",\"next\":".repeat(20);
+    is_refused(&long, &format!("{levels}{item}{}", "}".repeat(20)));
+    // Text that is not JSON is so for every branch.
+    assert!(matches!(writes(&two, &nested(50, "!")), Err(AvroWriteReason::Syntax(_))));
+}
+
+#[test]
+fn what_no_text_stands_for_is_bounded_when_writing_too() {
+    let fields: Vec<String> = (0..1_000).map(|at| format!(r#"{{"name":"f{at}","type":["null","int"]}}"#)).collect();
+    let record = format!(r#"{{"type":"record","name":"R","fields":[{}]}}"#, fields.join(","));
+    let items = |of: &str| schema(&format!(r#"{{"type":"array","items":{of}}}"#));
+    let list = |item: &str, count: usize| format!("[{}]", vec![item; count].join(","));
+    let written = bytes(&items(&record), &list("{}", 10)).unwrap();
+    assert_eq!(written.len(), 10 * 1_000 + 2);
+    for (of, item) in
+        [(&*record, "{}"), (r#"{"type":"bytes","logicalType":"decimal","precision":2466,"scale":2466}"#, r#""0""#)]
+    {
+        let mut out = Vec::new();
+        let error = items(of).write(list(item, 100_000).as_bytes(), &mut out).unwrap_err();
+        assert!(matches!(error.reason, AvroWriteReason::TooManyValues { .. }), "{error}");
+        assert_eq!(out.len(), 0);
+        // Before it was refused.
+        assert!(out.capacity() < 32 << 20, "{}", out.capacity());
+    }
+    // What people write is far from it.
+    let usual = r#"{"type":"bytes","logicalType":"decimal","precision":38,"scale":18}"#;
+    assert!(bytes(&items(usual), &list(r#""1""#, 100_000)).is_ok());
 }
 
 #[test]

@@ -19,10 +19,11 @@ pub(super) fn write_time(units: i64, per_second: i64, out: &mut Vec<u8>) -> bool
     if !(0..DAY_SECONDS * per_second).contains(&units) {
         return false;
     }
-    let mut text = Vec::new();
-    write_instant(units, per_second, &mut text);
+    let before = out.len();
+    write_instant(units, per_second, out);
     // What stands there is 1970-01-01T10:15:00.250Z.
-    out.extend_from_slice(&text[11..text.len() - 1]);
+    out.drain(before..before + 11);
+    out.pop();
     true
 }
 
@@ -44,6 +45,18 @@ fn write_instant(units: i64, per_second: i64, out: &mut Vec<u8>) -> bool {
 /// A big-endian number in two's complement, `scale` digits of it behind the point.
 pub(super) fn write_decimal(bytes: &[u8], scale: u32, out: &mut Vec<u8>) {
     let is_negative = bytes.first().is_some_and(|byte| byte & 0x80 != 0);
+    if let Some(at) = 16_usize.checked_sub(bytes.len()) {
+        // What is usual needs no memory of its own.
+        let mut filled = [if is_negative { 0xff } else { 0 }; 16];
+        filled[at..].copy_from_slice(bytes);
+        let number = i128::from_be_bytes(filled).unsigned_abs();
+        let (sign, scale) = (if is_negative { "-" } else { "" }, scale as usize);
+        write_display(format_args!("{sign}{number:0width$}", width = scale + 1), out);
+        if scale > 0 {
+            out.insert(out.len() - scale, b'.');
+        }
+        return;
+    }
     // The absolute value, in limbs of 32 bits, the most significant first.
     let mut limbs: Vec<u32> = Vec::with_capacity(bytes.len() / 4 + 2);
     let fill = if is_negative { 0xff } else { 0 };
@@ -177,39 +190,67 @@ pub(super) fn parse_decimal(text: &str, scale: u32, max_bytes: usize) -> Option<
     let has_point = unsigned.len() > whole.len();
     let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let scale = scale as usize;
-    // A byte holds more than two digits, so that nothing longer can fit.
-    let is_short = whole.len() + scale <= max_bytes * 3 + 3;
-    if whole.is_empty() || (has_point && behind.is_empty()) || !is_digits(whole) || !is_digits(behind) || !is_short {
+    if whole.is_empty() || (has_point && behind.is_empty()) || !is_digits(whole) || !is_digits(behind) {
         return None;
     }
     if behind.len() > scale {
         return None;
     }
+    // A byte holds more than two digits, so that nothing longer can fit. Zeroes in front make no number longer.
+    let zeroes = whole.bytes().chain(behind.bytes()).take_while(|digit| *digit == b'0').count();
+    let is_zero = zeroes == whole.len() + behind.len();
+    if !is_zero && whole.len() + scale - zeroes > max_bytes * 3 + 3 {
+        return None;
+    }
     let digits = whole.bytes().chain(behind.bytes()).chain(std::iter::repeat_n(b'0', scale - behind.len()));
-    // Limbs of 32 bits, the least significant first.
+    let digits = digits.map(|digit| digit - b'0');
+    // So many digits always fit.
+    let bytes = if whole.len() + scale <= 38 {
+        let number = digits.fold(0_i128, |number, digit| number * 10 + i128::from(digit));
+        needed(&(if is_negative { -number } else { number }).to_be_bytes()).to_vec()
+    } else {
+        let bytes: Vec<u8> = limbs_of(digits, is_negative).iter().flat_map(|limb| limb.to_be_bytes()).collect();
+        needed(&bytes).to_vec()
+    };
+    (bytes.len() <= max_bytes).then_some(bytes)
+}
+
+/// The number of these digits in two's complement, in limbs of 32 bits, the most significant first.
+fn limbs_of(digits: impl Iterator<Item = u8>, is_negative: bool) -> Vec<u32> {
     let mut limbs: Vec<u32> = vec![0];
-    for digit in digits {
-        let mut carry = u64::from(digit - b'0');
+    let mut add = |factor: u32, group: u32| {
+        let mut carry = u64::from(group);
         for limb in &mut limbs {
-            let value = u64::from(*limb) * 10 + carry;
+            let value = u64::from(*limb) * u64::from(factor) + carry;
             (*limb, carry) = (value as u32, value >> 32);
         }
         if carry > 0 {
             limbs.push(carry as u32);
         }
+    };
+    // As many digits at a time as a limb holds.
+    let (mut factor, mut group) = (1, 0);
+    for digit in digits {
+        (factor, group) = (factor * 10, group * 10 + u32::from(digit));
+        if factor == 1_000_000_000 {
+            add(factor, group);
+            (factor, group) = (1, 0);
+        }
     }
+    add(factor, group);
     // One more, for the sign.
     limbs.push(0);
     limbs.reverse();
     if is_negative {
         negate(&mut limbs);
     }
-    let bytes: Vec<u8> = limbs.iter().flat_map(|limb| limb.to_be_bytes()).collect();
-    // A byte in front that only repeats the sign of the next one says nothing.
+    limbs
+}
+
+/// Without the bytes in front that only repeat the sign of the next one.
+fn needed(bytes: &[u8]) -> &[u8] {
     let is_spare = |pair: &[u8]| matches!(pair, [0, 0..=0x7f] | [0xff, 0x80..=0xff]);
-    let spare = bytes.windows(2).take_while(|pair| is_spare(pair)).count();
-    let bytes = bytes[spare..].to_vec();
-    (bytes.len() <= max_bytes).then_some(bytes)
+    &bytes[bytes.windows(2).take_while(|pair| is_spare(pair)).count()..]
 }
 
 /// The bytes of `89791762-2336-4186-9674-299b90a802e2`.
@@ -384,6 +425,20 @@ mod tests {
             let twelve: [u8; 12] = bytes[..12].try_into().unwrap();
             write_duration(twelve, &mut out);
             prop_assert_eq!(parse_duration(std::str::from_utf8(&out).unwrap()), Some(twelve.to_vec()));
+        }
+
+        #[test]
+        fn a_decimal_is_the_same_with_bytes_to_spare(value: i128, scale in 0_u32..60) {
+            let short = value.to_be_bytes();
+            let long = [&[if value < 0 { 0xff } else { 0 }; 4][..], &short].concat();
+            let text = decimal(&short, scale);
+            prop_assert_eq!(&text, &decimal(&long, scale));
+            prop_assert_eq!(parse_decimal(&text, scale, 16).unwrap(), needed(&short));
+        }
+
+        #[test]
+        fn a_long_decimal_reads_back(bytes in prop::collection::vec(any::<u8>(), 1..80), scale in 0_u32..150) {
+            prop_assert_eq!(parse_decimal(&decimal(&bytes, scale), scale, 80).unwrap(), needed(&bytes));
         }
 
         #[test]

@@ -44,6 +44,14 @@ pub struct RegisteredSchema {
     pub references: Vec<SchemaReference>,
 }
 
+impl RegisteredSchema {
+    /// What it takes of [`AssemblyLimits::max_text_bytes`].
+    fn text_bytes(&self) -> usize {
+        let texts = self.references.iter().map(|reference| reference.name.len() + reference.at.subject.len());
+        self.text.len() + texts.sum::<usize>()
+    }
+}
+
 /// That one schema uses another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaReference {
@@ -73,7 +81,7 @@ impl fmt::Display for SubjectVersion {
 pub struct AssemblyLimits {
     /// How many schemas it may reach by reference. Default: 500.
     pub max_references: usize,
-    /// The bytes of text of all of them. Default: 8 MiB.
+    /// The bytes of text of all of them, with the names and subjects that they refer to. Default: 8 MiB.
     pub max_text_bytes: usize,
 }
 
@@ -155,7 +163,7 @@ impl Assembly {
     /// [`SchemaProblem::TooLarge`].
     pub fn new(key: SchemaKey, root: RegisteredSchema, limits: AssemblyLimits) -> Result<Self, SchemaProblem> {
         let references = root.references.clone();
-        let text_bytes = root.text.len();
+        let text_bytes = root.text_bytes();
         let mut assembly = Self {
             key,
             root,
@@ -184,7 +192,7 @@ impl Assembly {
         if schema.kind != self.root.kind {
             return Err(SchemaProblem::Kind { at, found: schema.kind.name(), expected: self.root.kind.name() });
         }
-        self.text_bytes += schema.text.len();
+        self.text_bytes = self.text_bytes.saturating_add(schema.text_bytes());
         let references = schema.references.clone();
         self.parts.insert(at, schema);
         self.note(&references)
@@ -475,6 +483,22 @@ mod tests {
         assert_eq!(problem, SchemaProblem::TooLarge { what: "references", limit: 5 });
         let large = schema(&"/".repeat(10_000), &[]);
         assert!(matches!(Assembly::new(SchemaKey::Id(1), large, limits), Err(SchemaProblem::TooLarge { .. })));
+    }
+
+    #[test]
+    fn the_names_and_subjects_of_references_are_text_too() {
+        let limits = AssemblyLimits { max_references: 5, max_text_bytes: 10_000 };
+        let too_large = SchemaProblem::TooLarge { what: "bytes of text", limit: 10_000 };
+        let long = "x".repeat(9_990);
+        for (name, subject) in [(long.as_str(), "a"), ("a", long.as_str())] {
+            let refers = schema("", &[(name, subject, 1)]);
+            assert_eq!(Assembly::new(SchemaKey::Id(1), refers.clone(), limits).err(), Some(too_large.clone()));
+            let mut assembly = Assembly::new(SchemaKey::Id(1), schema("", &[("b", "b", 1)]), limits).unwrap();
+            assert_eq!(assembly.supply(refers), Err(too_large.clone()));
+        }
+        // The same few, named again and again.
+        let again = schema("", &[("name", "subject", 1); 1_000]);
+        assert_eq!(Assembly::new(SchemaKey::Id(1), again, limits).err(), Some(too_large));
     }
 
     #[test]

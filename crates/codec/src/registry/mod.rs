@@ -24,6 +24,14 @@
 //! Written is what reads back so: a value of a union goes to the first branch that it fits, a missing field to the null branch
 //! of its union, and defaults play no part. Of the branches for numbers, an integer prefers `int` and `long`, and another
 //! number a `double` to a `float` that would change it, wherever they stand.
+//!
+//! # Protobuf's message indexes beside map fields
+//!
+//! A framed value names its message by where that stands in the file, and clients count differently: Confluent's Java client
+//! goes by the messages that are written there, others by those of the descriptor, where the compiler's own message for the
+//! entries of a map field stands among them. For messages nested in one with a map field, the same index can so mean two
+//! messages, and no value tells which client wrote it. The Java client's way of counting is tried first and is how values are
+//! written; the other one is tried where the first leads nowhere. A message that no field of type map is beside has one index.
 
 mod answer;
 mod assembly;

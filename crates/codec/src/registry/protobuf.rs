@@ -50,7 +50,11 @@ impl ProtobufFile {
         for index in indexes {
             let index = usize::try_from(*index).ok()?;
             // Java counts the messages as they are written in the file, other clients count those of the descriptor, where
-            // map entries stand among them. The two differ only for a message that is nested in one with a map.
+            // map entries stand among them. The two differ only for a message that is nested in one with a map, and there an
+            // index can mean either of two messages: nothing in the value tells whose it is. Java's reading goes first, as
+            // does its way of writing, so that the other one is found only where Java's leads nowhere. Of `message M {
+            // message A {} map<string, int32> m = 1; message B {} message C {} }` the entry has index 1 to the others, so
+            // that their B, at 2, is shown as C, and their C, at 3, is found.
             let declared = level.iter().filter(|node| !node.is_map_entry).nth(index);
             let node = declared.or_else(|| level.get(index).filter(|node| !node.is_map_entry))?;
             found = Some(&node.message);

@@ -106,8 +106,8 @@ impl Groups {
                 return Err(ResponseError::GroupMaxSizeReached);
             }
         }
-        let bytes: usize = join.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
-        if inner.bytes.saturating_add(bytes) > self.most_bytes {
+        let protocols: usize = join.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
+        if inner.bytes.saturating_add(protocols + join.protocol_type.len()) > self.most_bytes {
             tracing::warn!(
                 group,
                 limit = self.most_bytes,

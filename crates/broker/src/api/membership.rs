@@ -79,7 +79,11 @@ fn check_join(
     }
     let instance = request.group_instance_id.as_ref().map(|instance| Arc::from(instance.as_str()));
     let too_long = |text: &str| text.len() > MOST_NAME_BYTES;
-    if too_long(&request.member_id) || instance.as_deref().is_some_and(|id| too_long(id) || id.is_empty()) {
+    // The protocol type goes into the file of committed offsets too.
+    if too_long(&request.member_id)
+        || too_long(&request.protocol_type)
+        || instance.as_deref().is_some_and(|id| too_long(id) || id.is_empty())
+    {
         return Err(ResponseError::InvalidRequest);
     }
     if request.protocols.len() > MOST_PROTOCOLS {

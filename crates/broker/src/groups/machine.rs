@@ -155,7 +155,9 @@ impl Group {
             let protocols: usize = member.protocols.iter().map(|(name, metadata)| name.len() + metadata.len()).sum();
             MEMBER_BYTES + 2 * id.len() + member.client_id.len() + protocols + member.assignment.len()
         };
-        self.members.iter().map(member).sum::<usize>() + self.pending.len() * MEMBER_BYTES
+        // What is over is forgotten with all it holds.
+        let protocol_type = if self.is_over() { 0 } else { self.protocol_type.len() };
+        self.members.iter().map(member).sum::<usize>() + self.pending.len() * MEMBER_BYTES + protocol_type
     }
 
     /// When [`Group::expire`] has something to do, if nothing happens before.

@@ -392,6 +392,8 @@ async fn what_a_group_does_not_take_is_refused_by_its_name() {
     assert_eq!(code(join_request("g", "").with_protocols(Vec::new())).await, ResponseError::InconsistentGroupProtocol);
     let many = vec![JoinGroupRequestProtocol::default(); 1_000];
     assert_eq!(code(join_request("g", "").with_protocols(many)).await, ResponseError::InconsistentGroupProtocol);
+    let long = join_request("g", "").with_protocol_type(text(&"ü".repeat(40_000)));
+    assert_eq!(code(long).await, ResponseError::InvalidRequest);
     let long = join_request("g", "").with_group_instance_id(Some(text(&"i".repeat(5_000))));
     assert_eq!(code(long).await, ResponseError::InvalidRequest);
 

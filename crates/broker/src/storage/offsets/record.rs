@@ -146,11 +146,13 @@ fn decode_payload(mut rest: &[u8]) -> Option<Change> {
     rest.is_empty().then_some(Change { group, kind })
 }
 
-/// Texts come from requests whose fields are bounded far below 64 KiB.
+/// Whoever queues a change bounds its texts: names and protocol types by what the API takes, metadata by the broker's
+/// limits. One that is too long all the same is cut in whole characters: half a character would spoil the record, and with
+/// it all that follow.
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    out.put_u16(length);
-    out.put_slice(text.as_bytes().get(..usize::from(length)).unwrap_or_default());
+    let text = text.get(..text.floor_char_boundary(usize::from(u16::MAX))).unwrap_or_default();
+    out.put_u16(u16::try_from(text.len()).unwrap_or(u16::MAX));
+    out.put_slice(text.as_bytes());
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -179,6 +181,20 @@ mod tests {
             let length = bytes.len() - 3;
             bytes.extend([9; 5]);
             assert_eq!(decode(&bytes[3..]), Found::Record(change, length));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_spoils_no_record() {
+        for most in [65_535, 65_536, 65_537] {
+            let mut bytes = Vec::new();
+            encode(&change(&format!("{}ü", "g".repeat(most - 2)), ChangeKind::RemoveGroup), &mut bytes);
+            match decode(&bytes) {
+                Found::Record(change, length) => {
+                    assert_eq!((change.group.len() >= 65_534, length), (true, bytes.len()))
+                }
+                other => panic!("{most}: {other:?}"),
+            }
         }
     }
 

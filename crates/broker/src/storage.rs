@@ -383,8 +383,7 @@ impl Storage {
                 result = result.and(Err(ShutdownError::Flush { topic_partition, source }));
             }
         }
-        self.offsets.close();
-        if let Err(source) = self.offsets.sync() {
+        if let Err(source) = self.offsets.close_synced() {
             tracing::error!(error = %source, "the committed offsets could not be forced to the disk");
             result = result.and(Err(ShutdownError::FlushOffsets { source }));
         }

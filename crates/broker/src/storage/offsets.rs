@@ -32,6 +32,8 @@ const HEADER_BYTES: u64 = 12;
 const LEAST_COMPACTED_BYTES: u64 = 1 << 20;
 /// Offsets in one record of a file that is written anew.
 const OFFSETS_A_RECORD: usize = 1000;
+/// Why nothing is written after the close.
+const SHUTTING_DOWN: &str = "the broker is shutting down";
 /// What an offset costs beside its texts, in memory or in the file, whichever is more.
 const OFFSET_BYTES: usize = 160;
 
@@ -196,7 +198,8 @@ impl OffsetStore {
                 *outcome.lock() = Some(result.clone());
             }
         }
-        if file.bytes >= file.compact_at {
+        // After the close the folder may be another broker's, and the file that stands there its.
+        if file.closed.is_none() && file.bytes >= file.compact_at {
             self.compact(&mut file);
         }
         match done(queued) {
@@ -227,24 +230,31 @@ impl OffsetStore {
         self.known.write().retain(|_, committed| committed.topic_id != id);
     }
 
-    /// Whether something was written and not forced to the disk. Does not wait: while something is being written, there may
-    /// be.
+    /// Whether something was written that is yet to be forced to the disk. Does not wait: while something is being written,
+    /// there may be.
     pub(crate) fn has_unsynced(&self) -> bool {
-        self.file.try_lock().is_none_or(|file| file.unsynced)
+        self.file.try_lock().is_none_or(|file| file.closed.is_none() && file.unsynced)
     }
 
     /// Forces to the disk what is not there yet.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let mut file = self.file.lock();
-        if file.unsynced {
-            file.sync()?;
-        }
-        Ok(())
+        file.check_open()?;
+        if file.unsynced { file.sync() } else { Ok(()) }
     }
 
     /// Writes nothing any more.
     pub(crate) fn close(&self) {
-        self.file.lock().closed.get_or_insert_with(|| "the broker is shutting down".to_owned());
+        self.file.lock().closed.get_or_insert_with(|| SHUTTING_DOWN.to_owned());
+    }
+
+    /// The same, and everything is on the disk when this returns without an error: also not when the disk refused something
+    /// before.
+    pub(crate) fn close_synced(&self) -> io::Result<()> {
+        let mut file = self.file.lock();
+        file.check_open()?;
+        file.closed = Some(SHUTTING_DOWN.to_owned());
+        if file.unsynced { file.sync() } else { Ok(()) }
     }
 
     /// Writes the file anew, without what is out of date, if that is most of it.
@@ -289,11 +299,16 @@ impl OffsetStore {
 }
 
 impl OffsetFile {
+    fn check_open(&self) -> io::Result<()> {
+        match &self.closed {
+            Some(reason) => Err(io::Error::other(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Appends all changes or none.
     fn write<'a>(&mut self, changes: impl Iterator<Item = &'a Change>, sync: bool) -> io::Result<()> {
-        if let Some(reason) = &self.closed {
-            return Err(io::Error::other(reason.clone()));
-        }
+        self.check_open()?;
         if self.dirty_tail {
             self.file.set_len(self.bytes)?;
             self.dirty_tail = false;

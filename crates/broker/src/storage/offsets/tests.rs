@@ -162,3 +162,53 @@ fn nothing_is_written_after_the_close() {
     assert!(store.write_queued(&queued).unwrap_err().to_string().contains("shutting down"));
     assert_eq!(offset(&store, "g", 0), None);
 }
+
+#[test]
+fn the_file_is_not_written_anew_after_the_close() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("offsets");
+    let store = open(dir.path()).unwrap();
+    for offset in 0..100 {
+        write(&store, commit("g", &[(0, offset)]));
+    }
+    let queued = store.enqueue(commit("g", &[(0, 100)])).unwrap();
+    store.file.lock().compact_at = 0;
+    let before = fs::metadata(&path).unwrap().ino();
+    store.close();
+    // The next broker has the file open by now.
+    store.write_queued(&queued).unwrap_err();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+}
+
+/// A file that takes what is written and cannot be forced to the disk.
+fn sick_file() -> File {
+    OpenOptions::new().read(true).write(true).open("/dev/null").unwrap()
+}
+
+#[test]
+fn what_the_disk_refused_once_is_not_called_safe_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let sound = std::mem::replace(&mut store.file.lock().file, sick_file());
+    write(&store, commit("g", &[(0, 1)]));
+    assert!(store.has_unsynced());
+    store.sync().unwrap_err();
+    store.file.lock().file = sound;
+    assert!(!store.has_unsynced(), "there is nothing that a second try could help");
+    for error in [store.sync().unwrap_err(), store.close_synced().unwrap_err()] {
+        assert!(error.to_string().contains("the disk refused some"), "{error}");
+    }
+
+    let store = open(dir.path()).unwrap();
+    write(&store, commit("g", &[(0, 1)]));
+    let sound = std::mem::replace(&mut store.file.lock().file, sick_file());
+    store.close_synced().unwrap_err();
+    store.file.lock().file = sound;
+    store.close_synced().unwrap_err();
+
+    let store = open(dir.path()).unwrap();
+    write(&store, commit("g", &[(0, 1)]));
+    store.close_synced().unwrap();
+    assert!(!store.has_unsynced());
+}

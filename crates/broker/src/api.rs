@@ -105,7 +105,8 @@ impl From<NotCarriedOut> for Refusal {
 /// Answers a request.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: DecodedRequest, peer: &Peer<'_>) -> Reply {
     let facts = Facts { version: request.version, correlation_id: request.correlation_id };
-    let client_id = request.client_id;
+    // Only a join looks at it. Elsewhere it would keep the whole frame in memory for as long as the request waits.
+    let client_id = request.client_id.filter(|_| matches!(request.body, RequestBody::JoinGroup(_)));
     match request.body {
         RequestBody::AddOffsetsToTxn => reply(facts, &kafkas_business::add_offsets_to_txn()),
         RequestBody::AddPartitionsToTxn(body) => reply(facts, &kafkas_business::add_partitions_to_txn(body, facts)),

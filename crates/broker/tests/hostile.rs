@@ -30,12 +30,15 @@ struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// All that was ever allocated.
+static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is passed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(now, Ordering::Relaxed);
+        TOTAL.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use kafka_protocol::messages::MetadataRequest;
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use kafka_protocol::messages::{DescribeGroupsRequest, JoinGroupRequest, MetadataRequest, SyncGroupRequest};
+use kafka_protocol::protocol::StrBytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -262,4 +265,78 @@ async fn noise_between_honest_requests_closes_its_own_connection_and_changes_no_
     assert_eq!(mine.iter().map(|record| record.timestamp).collect::<Vec<_>>(), (0..60).collect::<Vec<_>>());
     // Whatever was taken of the noise has passed its checksum.
     client.read_all("t", 0, 0).await;
+}
+
+/// Joins group `g` in version 3, in which one is held, or answered, at once.
+fn join_of(member: &str) -> JoinGroupRequest {
+    let protocol = JoinGroupRequestProtocol::default().with_name(StrBytes::from_static_str("range"));
+    JoinGroupRequest::default()
+        .with_group_id(StrBytes::from_static_str("g").into())
+        .with_member_id(StrBytes::from_string(member.to_owned()))
+        .with_session_timeout_ms(300_000)
+        .with_rebalance_timeout_ms(300_000)
+        .with_protocol_type(StrBytes::from_static_str("consumer"))
+        .with_protocols(vec![protocol])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_wait_for_their_assignment_hold_nothing_of_their_requests() {
+    const FOLLOWERS: usize = 10;
+    const SENT: usize = 400 << 10;
+    let _turn = TURN.lock().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, mut leader) = small_broker(dir.path()).await;
+    let leading = leader.call(&join_of(""), 3).await.member_id;
+    let mut joining = JoinSet::new();
+    for _ in 0..FOLLOWERS {
+        let mut client = Client::connect(broker.addr()).await;
+        joining.spawn(async move {
+            let joined = client.call(&join_of(""), 3).await;
+            (client, joined.member_id)
+        });
+    }
+    let group = DescribeGroupsRequest::default().with_groups(vec![StrBytes::from_static_str("g").into()]);
+    let all_held = async {
+        while client_count(&mut Client::connect(broker.addr()).await, &group).await <= FOLLOWERS {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("a join", all_held).await;
+    let joined = soon("the leader's join", leader.call(&join_of(&leading), 3)).await;
+    assert_eq!((joined.error_code, joined.members.len()), (0, FOLLOWERS + 1));
+    let sync_of = |member: &StrBytes, assignments| {
+        SyncGroupRequest::default()
+            .with_group_id(StrBytes::from_static_str("g").into())
+            .with_generation_id(joined.generation_id)
+            .with_member_id(member.clone())
+            .with_assignments(assignments)
+    };
+    let mut followers = Vec::new();
+    while let Some(follower) = joining.join_next().await {
+        let (client, member) = follower.unwrap();
+        let much = SyncGroupRequestAssignment::default().with_assignment(vec![7; SENT].into());
+        followers.push((client, encode(&sync_of(&member, vec![much]), 3, 2)));
+    }
+
+    let (before, total) = (NOW.load(Ordering::Relaxed), TOTAL.load(Ordering::Relaxed));
+    for (client, request) in &mut followers {
+        client.stream().write_all(request).await.unwrap();
+    }
+    let read_and_freed = async {
+        let read = || TOTAL.load(Ordering::Relaxed).wrapping_sub(total) > FOLLOWERS * SENT * 2;
+        while !read() || NOW.load(Ordering::Relaxed) > before + MIB {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon("the memory of those who wait", read_and_freed).await;
+    let sync = sync_of(&leading, Vec::new());
+    assert_eq!(soon("the leader's assignment", leader.call(&sync, 3)).await.error_code, 0);
+    for (client, _) in &mut followers {
+        let answer = soon("a follower's assignment", client.read_frame()).await.unwrap();
+        assert_eq!(answer[8..10], [0, 0], "it was held");
+    }
+}
+
+async fn client_count(client: &mut Client, group: &DescribeGroupsRequest) -> usize {
+    client.call(group, 5).await.groups[0].members.len()
 }

@@ -100,8 +100,10 @@ fn check_join(
         client_id,
         client_host: host,
         session_timeout,
+        // Kafka takes any; but with none at all a group that waits for its static members would wait again and again, and
+        // its other members would be out before they hear of a rebalance.
         rebalance_timeout: if facts.version >= FIRST_WITH_REBALANCE_TIMEOUT {
-            millis(request.rebalance_timeout_ms)
+            millis(request.rebalance_timeout_ms).max(limits.min_session_timeout)
         } else {
             session_timeout
         },

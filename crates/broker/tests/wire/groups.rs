@@ -88,16 +88,20 @@ async fn join(client: &mut Client, group: &str, member: &str) -> JoinGroupRespon
     client.call(&join_request(group, member), 9).await
 }
 
-/// Joins as a client of today does: asks for an id, and joins with it.
-async fn enter(client: &mut Client, group: &str) -> JoinGroupResponse {
-    let told = join(client, group, "").await;
-    assert_eq!(told.error_code, ResponseError::MemberIdRequired.code());
-    join(client, group, &told.member_id).await
-}
-
 /// Enters an empty group and takes all of it.
 async fn enter_alone(client: &mut Client, group: &str) -> (String, i32) {
-    let joined = enter(client, group).await;
+    enter_alone_as(client, group, |request| request).await
+}
+
+/// The same, with a request of its own.
+async fn enter_alone_as(
+    client: &mut Client,
+    group: &str,
+    request: impl Fn(JoinGroupRequest) -> JoinGroupRequest,
+) -> (String, i32) {
+    let told = client.call(&request(join_request(group, "")), 9).await;
+    assert_eq!(told.error_code, ResponseError::MemberIdRequired.code());
+    let joined = client.call(&request(join_request(group, &told.member_id)), 9).await;
     assert_eq!((joined.error_code, joined.members.len()), (0, 1));
     let (member, generation) = (joined.member_id.to_string(), joined.generation_id);
     let synced = client.call(&sync_request(group, &member, generation, &[(&member, b"all")]), 5).await;
@@ -546,4 +550,29 @@ async fn a_shutdown_does_not_wait_for_a_join_that_is_held() {
     }
     broker.shutdown().await.unwrap();
     assert_eq!(held.await.unwrap().error_code, ResponseError::CoordinatorNotAvailable.code());
+}
+
+#[tokio::test]
+async fn a_member_that_claims_no_time_for_a_rebalance_hears_of_it_and_joins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (broker, mut a) = with_topic(config(dir.path())).await;
+    for (number, claimed) in [0, -1, i32::MIN].into_iter().enumerate() {
+        let group = format!("g-{number}");
+        let hasty = |request: JoinGroupRequest| request.with_rebalance_timeout_ms(claimed);
+        let (member, generation) = enter_alone_as(&mut a, &group, hasty).await;
+        let mut b = Client::connect(broker.addr()).await;
+        b.send(&hasty(join_request(&group, "")), 3).await.unwrap();
+        let called = async {
+            loop {
+                match a.call(&heartbeat_request(&group, &member, generation), 4).await.error_code {
+                    0 => tokio::time::sleep(Duration::from_millis(10)).await,
+                    code => return code,
+                }
+            }
+        };
+        let code = timeout(Duration::from_secs(30), called).await.unwrap();
+        assert_eq!(code, ResponseError::RebalanceInProgress.code(), "{claimed}");
+        let again = a.call(&hasty(join_request(&group, &member)), 9).await;
+        assert_eq!((again.error_code, again.members.len()), (0, 2), "{claimed}");
+    }
 }

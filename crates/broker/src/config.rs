@@ -110,12 +110,16 @@ impl BrokerConfig {
         )?;
         let largest = i32::MAX.unsigned_abs() as usize / 2;
         require(limits.max_produce_bytes <= largest, "limits.max_produce_bytes", "it must be 1 GiB or less")?;
-        require(limits.max_fetch_bytes <= largest, "limits.max_fetch_bytes", "it must be 1 GiB or less")
+        require(limits.max_fetch_bytes <= largest, "limits.max_fetch_bytes", "it must be 1 GiB or less")?;
+        // A commit is one record of the offsets file, with all the texts of its request.
+        require(limits.max_request_bytes <= MOST_REQUEST_LIMIT, "limits.max_request_bytes", "it must be 32 MiB or less")
     }
 }
 
 /// Below it not even an ordinary request would pass.
 const LEAST_REQUEST_LIMIT: usize = 1024;
+/// Half of what a record of the offsets file may take: the other half is for the names that a request says once.
+const MOST_REQUEST_LIMIT: usize = 32 << 20;
 
 /// The limits of a broker. Each bounds memory, files or time that a client could otherwise claim without end.
 #[derive(Clone, Debug)]
@@ -127,7 +131,7 @@ pub struct BrokerLimits {
     pub evict_idle_after: Duration,
     /// The largest Produce request, in bytes. A topic's `max.message.bytes` must stay below it.
     pub max_produce_bytes: usize,
-    /// The largest request of any other kind, in bytes.
+    /// The largest request of any other kind, in bytes: 32 MiB at most.
     pub max_request_bytes: usize,
     /// What all requests in progress may hold together, in bytes; a quarter of it is for those that carry no records. A
     /// request waits until it fits.

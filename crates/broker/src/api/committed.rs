@@ -38,7 +38,8 @@ const NO_OFFSET: i64 = -1;
 pub(super) async fn offset_commit(shared: &Arc<Shared>, request: OffsetCommitRequest) -> OffsetCommitResponse {
     let group = request.group_id.to_string();
     let now_ms = clock::now_ms();
-    let mut offsets = Vec::new();
+    // The last one counts for a partition that is named again: the others would be written down for nothing.
+    let mut offsets = BTreeMap::new();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = find_topic(shared, &topic.name, Uuid::nil(), false);
@@ -46,7 +47,7 @@ pub(super) async fn offset_commit(shared: &Arc<Shared>, request: OffsetCommitReq
         for partition in topic.partitions {
             let mut response = OffsetCommitResponsePartition::default().with_partition_index(partition.partition_index);
             match check_offset(shared, &found, &partition, now_ms) {
-                Ok(offset) => offsets.push(offset),
+                Ok((at, offset)) => drop(offsets.insert(at, offset)),
                 Err(error) => response.error_code = error.code(),
             }
             partitions.push(response);
@@ -56,6 +57,7 @@ pub(super) async fn offset_commit(shared: &Arc<Shared>, request: OffsetCommitReq
     let member = Arc::from(request.member_id.as_str());
     let instance = request.group_instance_id.as_ref().map(|instance| Arc::from(instance.as_str()));
     let of = (&member, instance.as_ref(), request.generation_id_or_member_epoch);
+    let offsets = offsets.into_iter().collect();
     let change = |protocol_type| Change { group: group.clone(), kind: ChangeKind::Commit { protocol_type, offsets } };
     let queued = check_offsets_group_id(&group)
         .and_then(|()| shared.groups.queue_commit(&group, of, shared.storage.offsets(), Instant::now(), change));

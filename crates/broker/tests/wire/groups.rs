@@ -576,3 +576,14 @@ async fn a_member_that_claims_no_time_for_a_rebalance_hears_of_it_and_joins_agai
         assert_eq!((again.error_code, again.members.len()), (0, 2), "{claimed}");
     }
 }
+
+#[tokio::test]
+async fn a_partition_that_is_named_again_and_again_takes_its_room_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.limits.committed_offset_bytes = 500;
+    let (_broker, mut client) = with_topic(config).await;
+    let offsets: Vec<_> = (0..1_000).map(|offset| (0, offset)).collect();
+    assert_eq!(commit(&mut client, "g", "", -1, &offsets).await, [0; 1_000]);
+    assert_eq!(committed(&mut client, "g").await, 999, "the last one counts");
+}

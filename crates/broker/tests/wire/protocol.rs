@@ -325,6 +325,17 @@ async fn a_topic_made_again_under_its_name_is_another_topic() {
 }
 
 #[tokio::test]
+async fn requests_that_could_outgrow_a_record_of_the_offsets_file_are_not_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.limits.max_request_bytes = 32 << 20;
+    Broker::start(config.clone()).await.unwrap().shutdown().await.unwrap();
+    config.limits.max_request_bytes += 1;
+    let error = Broker::start(config).await.unwrap_err();
+    assert!(error.to_string().starts_with("limits.max_request_bytes: "), "{error}");
+}
+
+#[tokio::test]
 async fn an_address_that_others_reach_needs_the_flag() {
     let dir = tempfile::tempdir().unwrap();
     let open = BrokerConfig { listen: "0.0.0.0:0".parse().unwrap(), ..config(dir.path()) };

@@ -148,7 +148,7 @@ fn check_and_append(
     }
     let now_ms = clock::now_ms();
     check_timestamps(&batch, config, now_ms)?;
-    log.append(&batch, now_ms).map_err(|error| {
+    log.append(&batch, config, now_ms).map_err(|error| {
         if let AppendError::Io(error) = &error {
             tracing::error!(topic_partition = %log.topic_partition(), %error, "cannot append");
         }

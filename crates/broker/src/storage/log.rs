@@ -157,6 +157,11 @@ impl Log {
         &self.topic_partition
     }
 
+    #[cfg(test)]
+    pub(crate) fn config(&self) -> Arc<TopicConfig> {
+        self.config.get()
+    }
+
     pub(crate) fn pool(&self) -> &FilePool {
         &self.pool
     }
@@ -179,13 +184,20 @@ impl Log {
     /// Appends a batch that was checked, at the next offset. A batch that an idempotent producer sent before is not
     /// appended again; the answer is then that of the first time.
     ///
+    /// `config` is the one that the batch was checked with: the topic's own may have changed since, and then nobody would
+    /// have looked at what it asks for.
+    ///
     /// When this returns, the batch is in the page cache, and under [`FsyncPolicy::Always`] on the disk; on an error the
     /// log is as it was.
-    pub(crate) fn append(&self, batch: &ProducedBatch, now_ms: i64) -> Result<Appended, AppendError> {
+    pub(crate) fn append(
+        &self,
+        batch: &ProducedBatch,
+        config: &TopicConfig,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
         let mut writer = self.writer.lock();
         writer.check_open()?;
         let received = batch.raw.header();
-        let config = self.config.get();
         let by_append_time = config.timestamp_type == TimestampType::LogAppendTime;
         if let Novelty::Duplicate(first) = writer.producers.check(received)? {
             return Ok(Appended {
@@ -206,7 +218,7 @@ impl Log {
         let header =
             BatchHeader { base_offset, max_timestamp: log_append_time_ms.unwrap_or(true_max), ..*raw.header() };
 
-        writer.make_room(self, &config, bytes.len(), header.max_timestamp)?;
+        writer.make_room(self, config, bytes.len(), header.max_timestamp)?;
         let files = writer.write(self, &bytes, &header)?;
         if self.fsync == FsyncPolicy::Always {
             writer.sync_active(self, &files)?;

@@ -79,7 +79,7 @@ pub(crate) fn try_append(log: &Log, options: BatchOptions, timestamps: &[i64]) -
         writer.push(*timestamp, None, Some(b"value"), []).unwrap();
     }
     let batch = check_produced(writer.finish().unwrap(), &BatchLimits::default()).unwrap();
-    log.append(&batch, 0)
+    log.append(&batch, &log.config(), 0)
 }
 
 /// Offset and timestamp of all records, read as a fetch does; every CRC is checked.

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_wire::{BatchOptions, split_batches};
+use tidegate_wire::{BatchLimits, BatchOptions, BatchWriter, check_produced, split_batches};
 
 use super::super::read::find_span;
 use super::super::segment::{INDEX, LOG};
@@ -235,4 +235,17 @@ fn a_flipped_bit_in_what_no_crc_covers_is_an_error_and_never_a_gap() {
         }
     }
     read().unwrap();
+}
+
+#[test]
+fn a_batch_is_appended_under_the_configuration_that_it_was_checked_with() {
+    let log = Folder::new().open().unwrap();
+    let checked = log.config();
+    log.config.set(TopicConfig::parse([("message.timestamp.type", Some("LogAppendTime"))], usize::MAX).unwrap());
+    let mut writer = BatchWriter::new(BatchOptions::default());
+    writer.push(5, None, Some(b"value"), []).unwrap();
+    let batch = check_produced(writer.finish().unwrap(), &BatchLimits::default()).unwrap();
+    assert_eq!(log.append(&batch, &checked, 99).unwrap().log_append_time_ms, None);
+    assert_eq!(log.append(&batch, &log.config(), 99).unwrap().log_append_time_ms, Some(99));
+    assert_eq!(read_all(&log), [(0, 5), (1, 99)]);
 }

@@ -58,19 +58,27 @@ async fn run(shared: &Arc<Shared>, stream: &mut TcpStream, place: &Place) -> Res
     let mut reader = FrameReader::default();
     let limits = &shared.config.limits;
     loop {
-        let rest = place.rest();
-        let goes_on = tokio::select! {
-            begun = reader.wait(stream, limits) => begun?,
-            () = rest.evicted() => return Err(ServeError::Evicted),
-            () = shared.stop.cancelled() => false,
-        };
-        drop(rest);
-        if !goes_on {
-            return Ok(());
+        // Whoever has sent its next request already does not rest.
+        if reader.is_empty() {
+            let rest = place.rest();
+            let goes_on = tokio::select! {
+                biased;
+                () = rest.evicted() => return Err(ServeError::Evicted),
+                () = shared.stop.cancelled() => false,
+                begun = reader.wait(stream, limits) => begun?,
+            };
+            // The place may have been given away since.
+            if !rest.end() {
+                return Err(ServeError::Evicted);
+            }
+            if !goes_on {
+                return Ok(());
+            }
         }
         let frame = tokio::select! {
-            frame = reader.next(stream, limits, &shared.request_memory) => frame?,
+            biased;
             () = shared.stop.cancelled() => return Ok(()),
+            frame = reader.next(stream, limits, &shared.request_memory) => frame?,
         };
         // The leases are held until the request is answered: what it was decoded into lives as long, or gives them back.
         let Some(Frame { bytes, leases }) = frame else { return Ok(()) };

@@ -57,6 +57,11 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
+    /// Whether nothing of the next frame is here yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// Waits until a frame begins; `false` when the peer closed the connection instead.
     pub(super) async fn wait<S: AsyncRead + Unpin>(
         &mut self,

@@ -71,6 +71,11 @@ impl Rest<'_> {
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
+
+    /// Ends the rest. `false`: too late, the place was given to another.
+    pub(super) fn end(self) -> bool {
+        self.places.state.lock().resting.remove(&self.number).is_some()
+    }
 }
 
 impl Drop for Rest<'_> {
@@ -98,8 +103,8 @@ mod tests {
         let newcomer = places.take().unwrap();
         first.evicted().await;
         assert!(!second.evicted.is_cancelled());
-        drop(first);
-        drop(second);
+        assert!(!first.end(), "whatever its client says now, it comes too late");
+        assert!(second.end());
         assert!(places.take().is_none());
         drop((newcomer, taken));
         assert_eq!(places.state.lock().taken, 0);

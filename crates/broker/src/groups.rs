@@ -192,12 +192,13 @@ impl Groups {
         let protocol_type = match inner.groups.get_mut(group) {
             Some(of) => {
                 of.check_commit(id, instance, generation, now)?;
-                of.protocol_type().to_owned()
+                Some(of.protocol_type()).filter(|known| !known.is_empty()).map(str::to_owned)
             }
             None if generation >= 0 => return Err(ResponseError::IllegalGeneration),
-            // Committed by a consumer that was given its partitions, or by a tool: a group of members keeps its name.
-            None => store.group(group, |of| of.protocol_type.clone()).unwrap_or_default(),
+            None => None,
         };
+        // Committed by a consumer that was given its partitions, or by a tool: a group of members keeps its name.
+        let protocol_type = protocol_type.unwrap_or_else(|| store.protocol_type(group));
         store.enqueue(change(protocol_type)).map_err(|error| {
             tracing::warn!(group, %error, "refusing a commit");
             ResponseError::InvalidCommitOffsetSize
@@ -216,13 +217,13 @@ impl Groups {
         store.enqueue(change).map_err(|_| ResponseError::UnknownServerError)
     }
 
-    /// The groups that have members, with state and protocol type.
+    /// The groups that have members or are about to, with state and protocol type.
     pub(crate) fn list(&self) -> Vec<(String, StateName, String)> {
         let inner = self.inner.lock();
         inner.groups.iter().map(|(name, of)| (name.clone(), of.state(), of.protocol_type().to_owned())).collect()
     }
 
-    /// `None` when it has no members.
+    /// `None` when nobody is in it or about to come.
     pub(crate) fn describe(&self, group: &str) -> Option<Described> {
         let inner = self.inner.lock();
         let of = inner.groups.get(group)?;

@@ -1,6 +1,6 @@
 //! OffsetCommit, OffsetFetch and OffsetDelete (KIP-496).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -218,7 +218,7 @@ pub(super) async fn offset_delete(shared: &Arc<Shared>, request: OffsetDeleteReq
     if shared.groups.describe(&group).is_none() && store.group(&group, |_| ()).is_none() {
         return OffsetDeleteResponse::default().with_error_code(ResponseError::GroupIdNotFound.code());
     }
-    let mut wanted = Vec::new();
+    let mut wanted = BTreeSet::new();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = find_topic(shared, &topic.name, Uuid::nil(), false);
@@ -227,7 +227,7 @@ pub(super) async fn offset_delete(shared: &Arc<Shared>, request: OffsetDeleteReq
             let response = OffsetDeleteResponsePartition::default().with_partition_index(index);
             match &found {
                 Ok(topic) if topic.partition(index).is_some() => {
-                    wanted.push(TopicPartition::new(topic.name.clone(), index));
+                    wanted.insert(TopicPartition::new(topic.name.clone(), index));
                     response
                 }
                 _ => response.with_error_code(ResponseError::UnknownTopicOrPartition.code()),
@@ -238,8 +238,11 @@ pub(super) async fn offset_delete(shared: &Arc<Shared>, request: OffsetDeleteReq
     }
     // Whatever its members read, they would commit it again or be led astray. Kafka looks into their subscriptions, and lets
     // go of the topics that are not among them; here the group has to be empty.
-    let allowed = |group: Option<&Group>| group.map_or(Ok(()), |_| Err(ResponseError::GroupSubscribedToTopic));
-    let change = Change { group, kind: ChangeKind::Remove(wanted) };
+    let allowed = |group: Option<&Group>| match group {
+        Some(group) if group.has_members() => Err(ResponseError::GroupSubscribedToTopic),
+        _ => Ok(()),
+    };
+    let change = Change { group, kind: ChangeKind::Remove(wanted.into_iter().collect()) };
     let removed = match shared.groups.queue_change(change, store, allowed) {
         Ok(queued) => write(shared, queued).await,
         Err(error) => Err(error),

@@ -44,10 +44,11 @@ fn describe(shared: &Shared, group: GroupId, facts: Facts) -> DescribedGroup {
                 .with_member_metadata(member.metadata)
                 .with_member_assignment(member.assignment)
         });
+        let protocol_type = stored_unless_known(shared, &group, found.protocol_type);
         return DescribedGroup::default()
             .with_group_id(group)
             .with_group_state(text(found.state.as_str()))
-            .with_protocol_type(text(&found.protocol_type))
+            .with_protocol_type(text(&protocol_type))
             .with_protocol_data(text(&found.protocol))
             .with_members(members.collect());
     }
@@ -69,12 +70,21 @@ fn describe(shared: &Shared, group: GroupId, facts: Facts) -> DescribedGroup {
         .with_error_message(Some(message))
 }
 
+/// A group in which somebody has only been given an id does not say what its members call themselves; its offsets may.
+fn stored_unless_known(shared: &Shared, group: &str, protocol_type: String) -> String {
+    if !protocol_type.is_empty() {
+        return protocol_type;
+    }
+    shared.storage.offsets().protocol_type(group)
+}
+
 pub(super) fn list_groups(shared: &Shared, request: &ListGroupsRequest) -> ListGroupsResponse {
     let mut groups = BTreeMap::new();
     for (group, protocol_type) in shared.storage.offsets().groups() {
         groups.insert(group, (StateName::Empty, protocol_type));
     }
     for (group, state, protocol_type) in shared.groups.list() {
+        let protocol_type = stored_unless_known(shared, &group, protocol_type);
         groups.insert(group, (state, protocol_type));
     }
     let passes = |filter: &[StrBytes], value: &str| {
@@ -113,7 +123,9 @@ async fn delete(shared: &Arc<Shared>, group: String) -> Result<(), ResponseError
     let known = store.group(&group, |_| ()).is_some();
     let change = Change { group, kind: ChangeKind::RemoveGroup };
     let queued = shared.groups.queue_change(change, store, |group| match group {
-        Some(_) => Err(ResponseError::NonEmptyGroup),
+        Some(group) if group.has_members() => Err(ResponseError::NonEmptyGroup),
+        // Whoever was only given an id joins with it all the same.
+        Some(_) => Ok(()),
         None if known => Ok(()),
         None => Err(ResponseError::GroupIdNotFound),
     })?;

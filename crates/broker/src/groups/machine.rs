@@ -144,6 +144,11 @@ impl Group {
         self.members.iter()
     }
 
+    /// Whether somebody has joined; those who were only given an id have not.
+    pub(crate) fn has_members(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// Nobody is in it or about to come: nothing is lost when it is forgotten.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Empty) && self.pending.is_empty()

@@ -219,6 +219,11 @@ impl OffsetStore {
         read(self.known.read().groups.get(group))
     }
 
+    /// What the members of a group call themselves, as far as its offsets tell.
+    pub(crate) fn protocol_type(&self, group: &str) -> String {
+        self.group(group, |of| of.protocol_type.clone()).unwrap_or_default()
+    }
+
     /// The groups that have offsets, with their protocol types.
     pub(crate) fn groups(&self) -> Vec<(String, String)> {
         let known = self.known.read();

@@ -6,6 +6,7 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use kafka_protocol::messages::offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
 use kafka_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
@@ -586,4 +587,38 @@ async fn a_partition_that_is_named_again_and_again_takes_its_room_once() {
     let offsets: Vec<_> = (0..1_000).map(|offset| (0, offset)).collect();
     assert_eq!(commit(&mut client, "g", "", -1, &offsets).await, [0; 1_000]);
     assert_eq!(committed(&mut client, "g").await, 999, "the last one counts");
+}
+
+#[tokio::test]
+async fn who_has_only_asked_for_an_id_is_no_member_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_broker, mut client) = with_topic(config(dir.path())).await;
+    let (member, generation) = enter_alone(&mut client, "g").await;
+    assert_eq!(commit(&mut client, "g", &member, generation, &[(0, 1), (1, 1)]).await, [0, 0]);
+    let leave = LeaveGroupRequest::default().with_group_id(text("g").into()).with_member_id(text(&member));
+    assert_eq!(client.call(&leave, 2).await.error_code, 0);
+
+    let told = join(&mut client, "g", "").await;
+    assert_eq!(told.error_code, ResponseError::MemberIdRequired.code());
+    assert_eq!(commit(&mut client, "g", "", -1, &[(0, 2)]).await, [0], "a tool's");
+    let listed = client.call(&ListGroupsRequest::default(), 5).await.groups;
+    assert_eq!((listed.len(), &*listed[0].protocol_type, &*listed[0].group_state), (1, "consumer", "Empty"));
+    let describe = DescribeGroupsRequest::default().with_groups(vec![text("g").into()]);
+    let described = client.call(&describe, 5).await.groups.remove(0);
+    assert_eq!((&*described.protocol_type, &*described.group_state), ("consumer", "Empty"));
+
+    let partition = OffsetDeleteRequestPartition::default().with_partition_index(1);
+    let topic = OffsetDeleteRequestTopic::default().with_name(name("t")).with_partitions(vec![partition; 3]);
+    let request = OffsetDeleteRequest::default().with_group_id(text("g").into()).with_topics(vec![topic]);
+    let deleted = client.call(&request, 0).await;
+    assert_eq!((deleted.error_code, deleted.topics[0].partitions[0].error_code), (0, 0));
+    assert_eq!(committed(&mut client, "g").await, 2, "another partition's");
+    let delete = DeleteGroupsRequest::default().with_groups_names(vec![text("g").into()]);
+    assert_eq!(client.call(&delete, 2).await.results[0].error_code, 0);
+    assert_eq!(committed(&mut client, "g").await, -1);
+
+    assert_eq!(join(&mut client, "g", &told.member_id).await.error_code, 0, "its id is still good");
+    assert_eq!(client.call(&delete, 2).await.results[0].error_code, ResponseError::NonEmptyGroup.code());
+    let refused = client.call(&request, 0).await;
+    assert_eq!(refused.topics[0].partitions[0].error_code, ResponseError::GroupSubscribedToTopic.code());
 }

@@ -58,6 +58,9 @@ static TURN: Mutex<()> = Mutex::const_new(());
 
 const MIB: usize = 1 << 20;
 
+/// ConsumerGroupDescribe.
+const NOT_SERVED: i16 = 69;
+
 /// The most that was allocated during `work` beyond what was before.
 async fn peak<T>(work: impl Future<Output = T>) -> (usize, T) {
     let before = NOW.load(Ordering::Relaxed);
@@ -113,6 +116,8 @@ async fn lying_lengths_unknown_apis_and_other_protocols_close_their_connection_o
     let _turn = TURN.lock().await;
     let dir = tempfile::tempdir().unwrap();
     let broker = start(dir.path()).await;
+    let not_served = decode_request(frame(NOT_SERVED, 0, &[0; 20])[4..].to_vec().into()).unwrap_err();
+    assert!(matches!(not_served, RequestError::UnknownApi { api_key: NOT_SERVED, .. }), "{not_served}");
     let two_billion = i32::MAX.to_be_bytes();
     let mut cases: Vec<(&str, Vec<u8>)> = vec![
         ("a negative size", vec![0xff; 4]),
@@ -123,7 +128,7 @@ async fn lying_lengths_unknown_apis_and_other_protocols_close_their_connection_o
         ("an HTTP request", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
         ("an unknown api", frame(999, 0, &[])),
         ("a negative api", frame(-1, -1, &[])),
-        ("an api that is not served", frame(68, 0, &[0; 20])),
+        ("an api that is not served", frame(NOT_SERVED, 0, &[0; 20])),
         ("a version from the past", frame(0, 0, &[0; 20])),
         ("a version from the future", frame(1, 99, &[0; 20])),
         ("a header that ends early", vec![0, 0, 0, 9, 0, 18, 0, 0, 0, 0, 0, 1, 0]),

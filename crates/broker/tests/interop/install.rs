@@ -1,6 +1,7 @@
 //! Gets the clients, at the versions of their lock files, into `target/interop/<client>`.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -47,7 +48,8 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop").canonicalize().unwrap()
 }
 
-/// Why a client cannot run here.
+/// Why a client cannot run here: a tool is not installed, or something cannot be downloaded. Whatever else goes wrong fails
+/// the test.
 type Missing = String;
 
 /// Installs a client if it is not there, and says how to run its scenario.
@@ -73,10 +75,10 @@ fn kcat(home: &Path) -> Result<Program, Missing> {
         let wanted: Vec<&str> = pins.iter().map(String::as_str).chain([KCAT_UNPINNED]).collect();
         let apt = |options: &[String], arguments: &[&str]| {
             let mut apt = Command::new("apt-get");
-            run(apt.args(["--quiet", "-o", "APT::Sandbox::User="]).args(options).args(arguments).current_dir(root))
+            download(apt.args(["--quiet", "-o", "APT::Sandbox::User="]).args(options).args(arguments).current_dir(root))
         };
-        let download = [&["download"], wanted.as_slice()].concat();
-        if apt(&[], &download).is_err() {
+        let packages = [&["download"], wanted.as_slice()].concat();
+        if apt(&[], &packages).is_err() {
             // The machine has no package lists, or old ones; lists of our own need no root.
             let own = home.join("apt");
             fs::create_dir_all(own.join("lists/partial")).unwrap();
@@ -84,14 +86,14 @@ fn kcat(home: &Path) -> Result<Program, Missing> {
             let folders = [("State::lists", "lists"), ("Cache", "cache")];
             let options = folders.map(|(name, folder)| format!("-oDir::{name}={}", own.join(folder).display()));
             apt(&options, &["update"])?;
-            apt(&options, &download)?;
+            apt(&options, &packages)?;
         }
         for entry in fs::read_dir(root).unwrap() {
             let package = entry.unwrap().path();
             if package.extension().is_some_and(|extension| extension == "deb") {
                 let mut dpkg = Command::new("dpkg-deb");
                 dpkg.arg("-x").arg(&package).arg(root);
-                run(&mut dpkg)?;
+                build(&mut dpkg)?;
             }
         }
         Ok(())
@@ -116,7 +118,7 @@ fn python(home: &Path) -> Result<Program, Missing> {
             .arg(packages)
             .arg("--requirement")
             .arg(&requirements);
-        run(&mut pip)
+        download(&mut pip)
     })?;
     Ok(Program {
         executable: "python3".into(),
@@ -135,7 +137,7 @@ fn kafkajs(home: &Path) -> Result<Program, Missing> {
         }
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(packages);
-        run(&mut npm)
+        download(&mut npm)
     })?;
     Ok(Program {
         executable: "node".into(),
@@ -146,14 +148,14 @@ fn kafkajs(home: &Path) -> Result<Program, Missing> {
 
 fn franz(home: &Path) -> Result<Program, Missing> {
     let executable = home.join("scenario");
-    let mut go = Command::new("go");
-    go.args(["build", "-mod=readonly", "-buildvcs=false", "-o"])
-        .arg(&executable)
-        .arg(".")
-        .current_dir(Client::Franz.source());
-    // The versions are go.sum's; a workspace of the user's must not replace them.
-    go.env("GOWORK", "off");
-    run(&mut go)?;
+    let go = || {
+        let mut go = Command::new("go");
+        // The versions are go.sum's; a workspace of the user's must not replace them.
+        go.current_dir(Client::Franz.source()).env("GOWORK", "off");
+        go
+    };
+    download(go().args(["mod", "download"]))?;
+    build(go().args(["build", "-mod=readonly", "-buildvcs=false", "-o"]).arg(&executable).arg("."))?;
     Ok(Program { executable, arguments: Vec::new(), environment: Vec::new() })
 }
 
@@ -171,7 +173,7 @@ fn java(home: &Path) -> Result<Program, Missing> {
         let mut javac = Command::new("javac");
         javac.args(["-Xlint:all,-classfile,-processing", "-Werror", "-cp"]).arg(libs.join("*"));
         javac.arg("-d").arg(classes).args(&sources);
-        run(&mut javac)
+        build(&mut javac)
     })?;
     let class_path = std::env::join_paths([classes, libs.join("*"), Client::Java.source()]).unwrap();
     let options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"].map(PathBuf::from);
@@ -207,17 +209,48 @@ fn once(
     Ok(())
 }
 
-/// Runs an installer; what it said, if it failed.
-fn run(command: &mut Command) -> Result<(), Missing> {
+/// What a download says that brought something else than the lock file names, or cannot have come to that. Nothing is missing
+/// then: somebody has to look.
+const WRONG: [&str; 6] = [
+    "DO NOT MATCH THE HASHES",
+    "Hashes are required",
+    "EINTEGRITY",
+    "EUSAGE",
+    "checksum mismatch",
+    "Hash Sum mismatch",
+];
+
+/// Runs what downloads something.
+fn download(command: &mut Command) -> Result<(), Missing> {
+    run(command)?.map_err(|said| {
+        assert!(!WRONG.iter().any(|wrong| said.contains(wrong)), "{command:?} failed: {said}");
+        format!("{command:?} failed: {}", last_lines(&said))
+    })
+}
+
+/// Runs what works with what is here already.
+fn build(command: &mut Command) -> Result<(), Missing> {
+    run(command)?.unwrap_or_else(|said| panic!("{command:?} failed:\n{said}"));
+    Ok(())
+}
+
+/// Runs a command; what it said, if it failed.
+fn run(command: &mut Command) -> Result<Result<(), String>, Missing> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("`{program}` cannot be run: {error}"))?;
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(format!("there is no `{program}`")),
+        Err(error) => panic!("`{program}` cannot be run: {error}"),
+    };
     if output.status.success() {
-        return Ok(());
+        return Ok(Ok(()));
     }
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Ok(Err(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()))
+}
+
+fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
-    Err(format!("{command:?} failed: {}", lines[lines.len().saturating_sub(8)..].join("; ")))
+    lines[lines.len().saturating_sub(8)..].join("; ")
 }
 
 fn read(path: &Path) -> String {

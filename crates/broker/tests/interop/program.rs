@@ -3,13 +3,16 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a whole scenario may take on a very busy machine; an idle one needs less than a minute.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// How long a program may go on after its last line.
+const TO_END: Duration = Duration::from_secs(60);
 
 /// How to start a client's scenario; the bootstrap address and the prefix come behind the arguments.
 #[derive(Debug)]
@@ -54,10 +57,13 @@ impl Program {
                 Err(RecvTimeoutError::Timeout) => break false,
             }
         };
+        let ended = if in_time { child.end() } else { None };
         drop(child);
         // Shown by the test harness when the test fails.
         eprintln!("{}", complaints.join().unwrap());
         assert!(in_time, "it took more than {TIME_LIMIT:?}; its lines:\n{}", lines.join("\n"));
+        let status = ended.unwrap_or_else(|| panic!("it said nothing more and did not end within {TO_END:?}"));
+        assert!(status.success(), "it ended with {status}; its lines:\n{}", lines.join("\n"));
         lines
     }
 }
@@ -65,9 +71,22 @@ impl Program {
 /// A process and those that it started. They end with it.
 struct Running(Child);
 
+impl Running {
+    /// How it ended, unless it takes too long to.
+    fn end(&mut self) -> Option<ExitStatus> {
+        let deadline = Instant::now() + TO_END;
+        loop {
+            match self.0.try_wait().unwrap() {
+                None if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+                ended => return ended,
+            }
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        // Until it is waited for, nobody else can have its number.
+        // Until it is waited for, nobody else can have its number, nor for a while after.
         let group = format!("-{}", self.0.id());
         let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.0.wait();

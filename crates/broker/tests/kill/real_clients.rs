@@ -203,9 +203,14 @@ async fn fifty_kills_under_idempotent_producers_and_a_group_lose_and_double_noth
     let mut kills_amid_commits = 0;
     let mut before: BTreeMap<i32, i64> = BTreeMap::new();
     for kill in 0..KILLS {
-        // The moment is what varies; nothing is waited for. Every third time the group gets to work in peace for a while.
-        let most = if kill % 3 == 0 { 2_500 } else { 900 };
-        tokio::time::sleep(Duration::from_micros(100_000 + random.next() % (most * 1_000))).await;
+        // The moment is what varies. Every third time it is one at which the group is at work again.
+        if kill % 3 == 0 {
+            let since = Instant::now();
+            while consumed.lock().unwrap().committed == before && since.elapsed() < END {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_micros(100_000 + random.next() % 900_000)).await;
         drop(broker);
         broker = ChildBroker::start_at(dir.path(), ["never", "interval", "always"][kill % 3], addr);
         let acknowledged = consumed.lock().unwrap().committed.clone();
@@ -216,7 +221,7 @@ async fn fifty_kills_under_idempotent_producers_and_a_group_lose_and_double_noth
         }
         before = acknowledged;
     }
-    assert!(kills_amid_commits > KILLS / 3, "the group worked between {kills_amid_commits} kills only");
+    assert!(kills_amid_commits >= KILLS / 3, "the group worked between {kills_amid_commits} kills only");
 
     producing.store(true, Ordering::Relaxed);
     for producer in producers {

@@ -69,7 +69,7 @@ async fn a_read_inside_a_batch_gives_the_whole_batch() {
     let dir = tempfile::tempdir().unwrap();
     let broker = start(dir.path()).await;
     let mut client = Client::connect(broker.addr()).await;
-    client.create_topic("t", 1, &[("segment.bytes", "1024")]).await;
+    client.create_topic("t", 1, &[("segment.bytes", "1024"), ("retention.ms", "-1")]).await;
     for _ in 0..50 {
         client.produce("t", 0, batch(&[1, 2, 3, 4, 5])).await;
     }
@@ -138,7 +138,7 @@ async fn the_end_of_a_segment_is_not_waited_at() {
     let dir = tempfile::tempdir().unwrap();
     let broker = start(dir.path()).await;
     let mut client = Client::connect(broker.addr()).await;
-    client.create_topic("t", 1, &[("segment.bytes", "1024")]).await;
+    client.create_topic("t", 1, &[("segment.bytes", "1024"), ("retention.ms", "-1")]).await;
     for _ in 0..30 {
         client.produce("t", 0, batch_of_value(&[1; 200])).await;
     }

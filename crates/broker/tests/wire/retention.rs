@@ -102,7 +102,7 @@ async fn deleted_records_stay_deleted_and_offsets_beyond_the_end_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let broker = start(dir.path()).await;
     let mut client = Client::connect(broker.addr()).await;
-    client.create_topic("t", 1, &[("segment.bytes", "1024")]).await;
+    client.create_topic("t", 1, &[("segment.bytes", "1024"), ("retention.ms", "-1")]).await;
     for _ in 0..40 {
         client.produce("t", 0, batch(&[1, 2, 3, 4, 5])).await;
     }
@@ -133,7 +133,7 @@ async fn reading_goes_on_while_the_oldest_records_are_deleted_under_it() {
     let dir = tempfile::tempdir().unwrap();
     let broker = start(dir.path()).await;
     let mut client = Client::connect(broker.addr()).await;
-    client.create_topic("t", 1, &[("segment.bytes", "1024")]).await;
+    client.create_topic("t", 1, &[("segment.bytes", "1024"), ("retention.ms", "-1")]).await;
     for _ in 0..400 {
         client.produce("t", 0, batch_of_value(&[1; 100])).await;
     }

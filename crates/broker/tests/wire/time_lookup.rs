@@ -54,7 +54,7 @@ fn a_time_is_found_where_a_scan_of_all_records_finds_it() {
 }
 
 async fn check(client: &mut Client, topic: &str, log: &Log) -> Result<(), TestCaseError> {
-    client.create_topic(topic, 1, &[("segment.bytes", "1024")]).await;
+    client.create_topic(topic, 1, &[("segment.bytes", "1024"), ("retention.ms", "-1")]).await;
     let mut all: Vec<(i64, i64)> = Vec::new();
     for (codec, times) in &log.batches {
         let answer = client.produce(topic, 0, compressed(CODECS[*codec], times)).await;

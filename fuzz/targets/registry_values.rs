@@ -1,12 +1,14 @@
-//! Values that name their schema, from a stranger: frames, Avro and Protobuf by a schema, and what a registry answers.
+//! Values that name their schema, from a stranger: frames, Avro and Protobuf by a schema, what a registry answers, and JSON
+//! that is to be written as Avro.
 
 #![no_main]
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use tidegate_codec::registry::{
-    Assembly, AssemblyLimits, CompiledSchema, Framed, RegisteredSchema, SchemaKey, SchemaType, read_answer, write_id,
+    Assembly, AssemblyLimits, CompiledSchema, Framed, RegisteredSchema, SchemaKey, SchemaType, ValueWriter,
+    read_answer, write_id,
 };
 use tidegate_fuzz::within;
 
@@ -24,6 +26,21 @@ const AVRO: &str = r#"{"type":"record","name":"R","fields":[
 
 const PROTOBUF: &str = r#"syntax = "proto3"; import "google/protobuf/any.proto";
     message M { map<string, M> m = 1; message N { repeated sint64 n = 1; google.protobuf.Any a = 2; } N n = 2; }"#;
+
+/// Branches that hold each other, so that attempts at them multiply; fields that can be absent, and a long scale.
+const WRITTEN: &str = r#"{"type":"record","name":"R","fields":[
+    {"name":"a","type":["null","int","float",{"type":"record","name":"S","fields":[{"name":"a","type":["null","R","S"]},
+        {"name":"b","type":["null","string"]},{"name":"c","type":["null","double"]}]},"R"]},
+    {"name":"l","type":["null",{"type":"array","items":["null",{"type":"map","values":["long","double","R","S"]},"S"]}]},
+    {"name":"d","type":["null",{"type":"bytes","logicalType":"decimal","precision":999,"scale":900},{"type":"fixed",
+        "name":"F","size":12,"logicalType":"duration"},{"type":"enum","name":"E","symbols":["A","B"]}]},
+    {"name":"t","type":["null",{"type":"long","logicalType":"timestamp-nanos"},{"type":"int","logicalType":"date"},
+        {"type":"int","logicalType":"time-millis"},{"type":"string","logicalType":"uuid"}]}]}"#;
+
+static WRITER: LazyLock<ValueWriter> = LazyLock::new(|| {
+    let schema = RegisteredSchema { kind: SchemaType::Avro, text: WRITTEN.to_owned(), references: Vec::new() };
+    ValueWriter::new(1, Arc::new(compile(schema).expect("a sound schema")), None).expect("Avro needs no message")
+});
 
 static SCHEMAS: LazyLock<[CompiledSchema; 2]> = LazyLock::new(|| {
     // The codec makes errors of prost-reflect's panics; libFuzzer's hook would end the process before.
@@ -46,9 +63,9 @@ fn compile(root: RegisteredSchema) -> Option<CompiledSchema> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let schemas = &*SCHEMAS;
+    let (schemas, writer) = (&*SCHEMAS, &*WRITER);
     let [first, rest @ ..] = bytes else { return };
-    within(MEMORY + PER_BYTE * bytes.len(), || match first % 4 {
+    within(MEMORY + PER_BYTE * bytes.len(), || match first % 5 {
         // The value as it is, frame and all.
         0 => {
             if let Ok(framed) = Framed::of_value(rest) {
@@ -64,6 +81,8 @@ fuzz_target!(|bytes: &[u8]| {
             value.extend_from_slice(rest);
             show(&schemas[usize::from(kind) - 1], &Framed::of_value(&value).expect("a sound frame"));
         }
+        // JSON to Avro, which reads back.
+        4 => write(writer, rest),
         // What a registry answers, and the schema in it.
         _ => {
             if let Ok(answer) = read_answer(rest)
@@ -80,4 +99,15 @@ fn show(schema: &CompiledSchema, framed: &Framed<'_>) {
     if schema.to_json(framed, &mut json).is_err() {
         assert!(json.is_empty());
     }
+}
+
+fn write(writer: &ValueWriter, json: &[u8]) {
+    let mut value = Vec::new();
+    if writer.write(json, &mut value).is_err() {
+        assert!(value.is_empty());
+        return;
+    }
+    let framed = Framed::of_value(&value).expect("a sound frame");
+    let mut shown = Vec::new();
+    writer.schema().to_json(&framed, &mut shown).expect("what was written reads back");
 }

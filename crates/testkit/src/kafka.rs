@@ -13,6 +13,7 @@ mod secure;
 
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -62,8 +63,12 @@ pub fn libs() -> Result<PathBuf, StartError> {
 pub struct KafkaConfig {
     /// Broker properties on top of the test kit's own, Kafka's names; a name given here wins.
     pub properties: Vec<(String, String)>,
-    /// Listeners beside the plaintext one: name, security protocol and port, on 127.0.0.1.
+    /// Listeners beside the plaintext one: name, security protocol and port, on `host`.
     pub listeners: Vec<(String, String, u16)>,
+    /// Where the further listeners are. Default: 127.0.0.1, where the plaintext one always is.
+    pub host: Ipv4Addr,
+    /// Options of the Java machine. Default: what starts fastest and takes little memory.
+    pub java_options: Vec<String>,
     /// Further arguments of the storage tool's `format`.
     pub format_args: Vec<String>,
     /// How long a start may take until the broker answers, the fetching of its jars not counted.
@@ -97,6 +102,8 @@ impl Default for KafkaConfig {
         KafkaConfig {
             properties: Vec::new(),
             listeners: Vec::new(),
+            host: Ipv4Addr::LOCALHOST,
+            java_options: ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(str::to_owned).to_vec(),
             format_args: Vec::new(),
             start_timeout: Duration::from_secs(120),
             release: Release::Current,

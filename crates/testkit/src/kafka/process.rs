@@ -56,7 +56,8 @@ pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<A
 
     let java = |main: &str| {
         let mut java = Command::new("java");
-        java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"])
+        java.args(&config.java_options)
+            .arg("-XX:-UsePerfData")
             .arg(format!("-D{setting}{}", logging.display()))
             .arg("-cp")
             .arg(libs.join("*"))
@@ -207,7 +208,7 @@ fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String 
     let mut listeners = format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}");
     let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
     for (name, protocol, port) in &config.listeners {
-        listeners.push_str(&format!(",{name}://127.0.0.1:{port}"));
+        listeners.push_str(&format!(",{name}://{}:{port}", config.host));
         protocols.push_str(&format!(",{name}:{protocol}"));
     }
     let role = match config.release {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine and the versions of a run. What the system does not tell is absent.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The day, UTC.
     pub date: Option<String>,
@@ -37,11 +37,16 @@ impl Machine {
             cpus: std::thread::available_parallelism().ok().map(Into::into),
             memory_mib: meminfo.as_deref().and_then(|text| kibibytes(text, "MemTotal")).map(|kib| kib / 1024),
             kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned()),
-            load: std::fs::read_to_string("/proc/loadavg").ok().and_then(|text| text.split(' ').next()?.parse().ok()),
+            load: load(),
             rustc: output(root, "rustc", &["--version"]),
             commit: output(root, "git", &["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]),
         }
     }
+}
+
+/// How many tasks wanted to run on average in the minute before.
+pub fn load() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// The value of a line `key: value`.

@@ -1,0 +1,115 @@
+//! Tidegate's own fetch engine, as a program uses it: one reader for each partition, in a task of its own, within one byte
+//! budget.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use tidegate_client::{ByteBudget, Cluster, ClusterConfig, Reader, ReaderOptions, Slice, TlsSettings, Trust};
+use tidegate_model::{OffsetRange, TopicName, TopicPartition};
+use tokio::time::{Instant as TokioInstant, timeout_at};
+
+use super::tally::{Outcome, Pauses, Tally};
+use super::{PAUSE_FOR, Task};
+
+/// What all readers together may hold.
+const BUDGET: usize = 64 << 20;
+
+/// Reads the task.
+pub fn read(task: &Task) -> Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(read_all(task))
+}
+
+/// Starts all readers: the one place that knows how the client is called.
+fn start(task: &Task) -> Result<Vec<(i32, Reader)>> {
+    let mut config = ClusterConfig::new([task.bootstrap.clone()]);
+    if let Some(ca) = &task.ca {
+        config.security.tls = Some(TlsSettings { trust: Trust::PemFile(ca.clone()), ..TlsSettings::default() });
+    }
+    let mut options = ReaderOptions { budget: ByteBudget::new(BUDGET), ..ReaderOptions::default() };
+    for (name, value) in &task.settings {
+        match name.as_str() {
+            "check.crcs" => options.batch_limits.check_crcs = value.parse()?,
+            "connections.per.broker" => options.connections_per_broker = value.parse()?,
+            "fetches.in.flight" => options.fetches_in_flight = Some(value.parse()?),
+            "max.partition.fetch.bytes" => options.max_partition_fetch_bytes = value.parse()?,
+            "budget.bytes" => options.budget = ByteBudget::new(value.parse()?),
+            other => bail!("{other} is not a setting of Tidegate's reader"),
+        }
+    }
+    let cluster = Cluster::new(config)?;
+    let topic = TopicName::new(&task.topic)?;
+    let reader = |&(partition, end): &(i32, i64)| {
+        let topic_partition = TopicPartition { topic: topic.clone(), partition };
+        let slice = Slice { topic_partition, range: OffsetRange::new(0, end) };
+        (partition, cluster.read(slice, options.clone()))
+    };
+    Ok(task.ends.iter().map(reader).collect())
+}
+
+async fn read_all(task: &Task) -> Result<Outcome> {
+    let begun = Instant::now();
+    let mut tasks = Vec::new();
+    for (partition, reader) in start(task)? {
+        let ends: Vec<_> = task.ends.iter().copied().filter(|(other, _)| *other == partition).collect();
+        let tally = Tally::new(&ends, task.hash, begun);
+        tasks.push(tokio::spawn(read_one(reader, partition, tally, begun + task.limit, task.pauses)));
+    }
+    let mut tallies = Vec::new();
+    let mut longest_gap_ms: Option<f64> = None;
+    let mut note = String::new();
+    for task in tasks {
+        let (tally, gap, said) = task.await??;
+        tallies.push(tally);
+        longest_gap_ms = longest_gap_ms.max_by(gap);
+        note = said;
+    }
+    Ok(Outcome { longest_gap_ms, note: Some(note), ..Tally::merge(tallies) })
+}
+
+async fn read_one(
+    mut reader: Reader,
+    partition: i32,
+    mut tally: Tally,
+    until: Instant,
+    pauses: bool,
+) -> Result<(Tally, Option<f64>, String)> {
+    let mut pauses = Pauses::new(pauses);
+    loop {
+        let asked = Instant::now();
+        let Ok(next) = timeout_at(TokioInstant::from_std(until), reader.next()).await else { break };
+        let Some(chunk) = next else { break };
+        let chunk = chunk.with_context(|| format!("partition {partition}"))?;
+        pauses.waited(asked.elapsed());
+        for batch in &chunk.batches {
+            for record in batch.records() {
+                let record = record?;
+                tally.record(partition, record.offset, record.timestamp_ms, record.value.unwrap_or_default());
+            }
+        }
+        tally.now();
+        if pauses.due() {
+            tokio::time::sleep(PAUSE_FOR).await;
+            pauses.resume();
+        }
+        // A reader that always has something never lets the timeout see the clock.
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    let said = format!("{:?}", reader.choice());
+    Ok((tally, pauses.longest_gap_ms(), said))
+}
+
+trait MaxBy {
+    fn max_by(self, other: Self) -> Self;
+}
+
+impl MaxBy for Option<f64> {
+    fn max_by(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(one), Some(two)) => Some(one.max(two)),
+            (one, two) => one.or(two),
+        }
+    }
+}

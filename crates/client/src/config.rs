@@ -54,6 +54,14 @@ pub struct ClusterConfig {
     /// A connection that was idle for longer is replaced before it is used again: Azure drops idle connections after 240 s
     /// without telling anybody. Kafka's `connections.max.idle.ms`. Default: 180 s.
     pub connection_max_idle: Duration,
+    /// The receive buffer of a connection of our own, in bytes, set before it connects. Kafka's `receive.buffer.bytes`.
+    ///
+    /// Default: `None`, which leaves it to the kernel. To set it switches the kernel's autotuning off, which grows the buffer
+    /// with rate and round trip, on Linux up to the last number of `net.ipv4.tcp_rmem`. It pays only where that is too little:
+    /// one connection gets no more than the buffer in a round trip. Linux doubles what is asked for, for its bookkeeping, and
+    /// gives at most `net.core.rmem_max` (before doubling); less than asked is logged as a warning. What is in force stands in
+    /// [`TcpFacts::receive_buffer`](crate::TcpFacts::receive_buffer).
+    pub receive_buffer_bytes: Option<usize>,
 }
 
 impl ClusterConfig {
@@ -69,6 +77,7 @@ impl ClusterConfig {
             max_response_bytes: 128 << 20,
             max_in_flight: 64,
             connection_max_idle: Duration::from_secs(180),
+            receive_buffer_bytes: None,
         }
     }
 }

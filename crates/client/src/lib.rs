@@ -32,6 +32,7 @@ pub use admin::{
 pub use budget::ByteBudget;
 pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
 pub use config::{ClusterConfig, RetryLimits};
+pub use conn::{ConnectionFacts, FirstByte, TcpFacts};
 pub use error::{AuthenticationError, ConnectError, ConnectStage, KafkaCode, RequestError, RequestFailure};
 pub use http::{HttpClient, HttpError, HttpFailure, HttpLimits};
 pub use offsets::{ListOffsetsError, OffsetAndTimestamp, OffsetAnswer, OffsetQuery};

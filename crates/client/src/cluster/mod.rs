@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::config::ClusterConfig;
-use crate::conn::{Connection, Dialer};
+use crate::conn::{Connection, ConnectionFacts, Dialer};
 use crate::error::{ConnectError, KafkaCode, RequestError, RequestFailure};
 use crate::retry::Retry;
 use metadata::{Answer, Scope};
@@ -175,6 +175,14 @@ impl Cluster {
     /// The settings it was connected with.
     pub fn config(&self) -> &ClusterConfig {
         self.shared.dialer.config()
+    }
+
+    /// What each connection to a broker has spent its time on, and what the kernel knows of it: those that are shared and those
+    /// of the readers, in the order in which they were opened. One that is no longer held by anybody is not among them.
+    ///
+    /// Takes some system calls a connection, and disturbs none.
+    pub fn connections(&self) -> Vec<ConnectionFacts> {
+        self.shared.dialer.connections().iter().map(Connection::facts).collect()
     }
 
     /// All topics that the cluster shows to this client, sorted by name, freshly asked for.

@@ -16,12 +16,16 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::codec;
+use super::facts::{Account, ConnectionFacts, Ending};
 use super::transport::Transport;
 use crate::error::RequestFailure;
 use crate::security::tls_hint;
 
 /// What the first allocation for a frame may be; a frame grows beyond it only as its bytes arrive.
 const FIRST_ALLOCATION: usize = 256 << 10;
+
+/// What a frame begins with.
+const SIZE_BYTES: usize = 4;
 
 /// The first answer on a connection is that to ApiVersions, some KiB. What is larger and begins as a TLS record does is one,
 /// however large answers may be later: a TLS alert reads as 336 MiB.
@@ -31,6 +35,8 @@ const FIRST_ANSWER: FrameLimit = FrameLimit::new(1 << 20);
 struct Call {
     frame: Bytes,
     correlation_id: i32,
+    /// When it was given to the task.
+    asked: Instant,
     answer: oneshot::Sender<Bytes>,
     /// Bounds the requests that wait for their answers. What is sent while a [`Pause`] holds all places has none.
     _place: Option<OwnedSemaphorePermit>,
@@ -44,6 +50,7 @@ pub(super) struct Link {
     /// Why the connection is of no use any more.
     ended: Arc<OnceLock<RequestFailure>>,
     task: AbortHandle,
+    account: Arc<Account>,
     correlation: Mutex<Correlation>,
 }
 
@@ -61,15 +68,23 @@ impl Link {
         let most = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
         let max_in_flight = u32::try_from(max_in_flight).unwrap_or(u32::MAX).clamp(1, most);
         let places = Arc::new(Semaphore::new(max_in_flight as usize));
+        let account = Account::new(transport.tcp());
         let task = tokio::spawn({
             let ended = Arc::clone(&ended);
+            let ending = Ending(Arc::clone(&account));
             async move {
-                let cause = serve(transport, queue, limit).await;
+                let ending = ending;
+                let cause = serve(transport, queue, limit, &ending.0).await;
                 let _ = ended.set(cause);
             }
         });
         let correlation = Mutex::new(Correlation { next: 0, last_used: Instant::now() });
-        Self { calls, places, max_in_flight, ended, task: task.abort_handle(), correlation }
+        Self { calls, places, max_in_flight, ended, task: task.abort_handle(), account, correlation }
+    }
+
+    /// What the time was spent on, and what the kernel knows. At any time.
+    pub(super) fn facts(&self, address: Arc<str>, receive_buffer_asked: Option<usize>) -> ConnectionFacts {
+        self.account.facts(address, receive_buffer_asked)
     }
 
     /// Whether a request may still be sent.
@@ -132,11 +147,14 @@ impl Link {
         let frame = encode(correlation_id)?;
         let (answer, answered) = oneshot::channel();
         correlation.next = correlation_id.wrapping_add(1);
+        let asked = Instant::now();
         if place.is_some() {
             // What is sent in a pause keeps the connection, and is not why it is there.
-            correlation.last_used = Instant::now();
+            correlation.last_used = asked;
         }
-        let call = Call { frame, correlation_id, answer, _place: place };
+        // Before the task has it, so that its answer comes after it.
+        self.account.asked(asked);
+        let call = Call { frame, correlation_id, asked, answer, _place: place };
         self.calls.send(call).map_err(|_| self.cause())?;
         Ok(answered)
     }
@@ -182,15 +200,20 @@ impl Drop for Link {
 }
 
 /// Writes requests and reads responses until something ends the connection.
-async fn serve(transport: Transport, queue: mpsc::UnboundedReceiver<Call>, limit: FrameLimit) -> RequestFailure {
+async fn serve(
+    transport: Transport,
+    queue: mpsc::UnboundedReceiver<Call>,
+    limit: FrameLimit,
+    account: &Account,
+) -> RequestFailure {
     match transport {
         Transport::Plain(mut stream) => {
             let (read, write) = stream.split();
-            both(read, write, queue, limit).await
+            both(read, write, queue, limit, account).await
         }
         Transport::Tls(stream) => {
             let (read, write) = tokio::io::split(stream);
-            both(read, write, queue, limit).await
+            both(read, write, queue, limit, account).await
         }
     }
 }
@@ -200,11 +223,12 @@ async fn both(
     write: impl AsyncWrite + Unpin,
     queue: mpsc::UnboundedReceiver<Call>,
     limit: FrameLimit,
+    account: &Account,
 ) -> RequestFailure {
     let waiting = Mutex::new(VecDeque::new());
     // Both sides in one task: a peer that stops reading must not stop us from reading.
     let writing = pin!(write_calls(write, queue, &waiting));
-    let reading = pin!(read_answers(read, &waiting, limit));
+    let reading = pin!(read_answers(read, &waiting, limit, account));
     first(writing, reading).await
 }
 
@@ -237,13 +261,16 @@ async fn read_answers(
     mut read: impl AsyncRead + Unpin,
     waiting: &Mutex<VecDeque<Call>>,
     limit: FrameLimit,
+    account: &Account,
 ) -> RequestFailure {
     let mut first = true;
     loop {
-        let frame = match read_frame(&mut read, limit, first).await {
+        let begun = || account.first_byte(waiting.lock().front().map(|call| call.asked));
+        let frame = match read_frame(&mut read, limit, first, begun).await {
             Ok(frame) => frame,
             Err(cause) => return cause,
         };
+        account.answered(SIZE_BYTES + frame.len());
         first = false;
         // Brokers answer the requests of one connection in their order.
         let Some(call) = waiting.lock().pop_front() else {
@@ -266,14 +293,20 @@ async fn read_answers(
 
 /// Reads one frame, without its size.
 ///
-/// Memory grows with the bytes that arrive, never with what the size claims.
+/// `begun` is called when its first bytes are here. Memory grows with the bytes that arrive, never with what the size claims.
 pub(super) async fn read_frame(
     read: &mut (impl AsyncRead + Unpin),
     limit: FrameLimit,
     first: bool,
+    begun: impl FnOnce(),
 ) -> Result<Bytes, RequestFailure> {
-    let mut prefix = [0; 4];
-    read.read_exact(&mut prefix).await.map_err(broken)?;
+    let mut prefix = [0; SIZE_BYTES];
+    let arrived = read.read(&mut prefix).await.map_err(broken)?;
+    if arrived == 0 {
+        return Err(RequestFailure::Closed);
+    }
+    begun();
+    read.read_exact(&mut prefix[arrived..]).await.map_err(broken)?;
     if first && matches!(read_frame_size(prefix, FIRST_ANSWER), Err(FrameError::Tls { .. })) {
         return Err(speaks_tls());
     }
@@ -326,21 +359,27 @@ fn tls_reason(error: &io::Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::net::TcpStream;
+
     use super::*;
+    use crate::conn::connect::tests::pair;
+    use crate::conn::tcp::TcpFacts;
 
     const LIMIT: FrameLimit = FrameLimit::new(64 << 20);
 
     async fn frame_of(bytes: Vec<u8>) -> Result<Bytes, RequestFailure> {
-        read_frame(&mut bytes.as_slice(), LIMIT, true).await
+        read_frame(&mut bytes.as_slice(), LIMIT, true, || ()).await
     }
 
     #[tokio::test]
     async fn a_frame_is_read_to_its_end_and_no_further() {
         let mut bytes: &[u8] = &[0, 0, 0, 3, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 1, 9];
         for expected in [&[1, 2, 3][..], &[], &[9]] {
-            assert_eq!(read_frame(&mut bytes, LIMIT, false).await.unwrap(), expected);
+            assert_eq!(read_frame(&mut bytes, LIMIT, false, || ()).await.unwrap(), expected);
         }
-        assert!(matches!(read_frame(&mut bytes, LIMIT, false).await, Err(RequestFailure::Closed)));
+        assert!(matches!(read_frame(&mut bytes, LIMIT, false, || ()).await, Err(RequestFailure::Closed)));
     }
 
     #[tokio::test]
@@ -361,5 +400,151 @@ mod tests {
         assert!(matches!(large, RequestFailure::TooLarge { bytes: 0x7fff_ffff, .. }), "{large}");
         let cut = frame_of(vec![0x03, 0xff, 0xff, 0xff, 1, 2]).await.unwrap_err();
         assert!(matches!(cut, RequestFailure::Closed), "{cut}");
+    }
+
+    const PATIENT: Duration = Duration::from_secs(30);
+
+    /// A link to a peer that is played by the test.
+    async fn linked() -> (Link, TcpStream) {
+        let (ours, theirs) = pair(None).await;
+        (Link::new(Transport::Plain(ours), LIMIT, 8), theirs)
+    }
+
+    fn facts(link: &Link) -> ConnectionFacts {
+        let facts = link.facts("broker:1".into(), None);
+        assert_eq!(facts.idle + facts.waiting + facts.receiving, facts.opened_for);
+        facts
+    }
+
+    /// A request of nothing but its correlation id.
+    fn bare(id: i32) -> Result<Bytes, RequestFailure> {
+        Ok([&[0, 0, 0, 4], &id.to_be_bytes()[..]].concat().into())
+    }
+
+    async fn sees_the_end(mut theirs: TcpStream) {
+        let mut bytes = [0; 64];
+        let ended = async {
+            // A reset is an end too.
+            while theirs.read(&mut bytes).await.is_ok_and(|read| read > 0) {}
+        };
+        tokio::time::timeout(PATIENT, ended).await.expect("the connection is kept open");
+    }
+
+    /// While somebody asks for its facts all the time, and holds the link.
+    async fn ends_for_the_peer(how: &str, link: Link, theirs: TcpStream, end: impl AsyncFnOnce(&Link, &mut TcpStream)) {
+        let link = Arc::new(link);
+        let asking = Arc::new(AtomicBool::new(true));
+        let asker = std::thread::spawn({
+            let (link, asking) = (Arc::clone(&link), Arc::clone(&asking));
+            move || {
+                while asking.load(Ordering::Relaxed) {
+                    drop(facts(&link));
+                }
+            }
+        });
+        let mut theirs = theirs;
+        end(&link, &mut theirs).await;
+        sees_the_end(theirs).await;
+        asking.store(false, Ordering::Relaxed);
+        asker.join().expect(how);
+        let (one, other) = (facts(&link), facts(&link));
+        assert_eq!((&one, one.in_flight, &one.tcp), (&other, 0, &TcpFacts::default()), "{how}");
+        assert!(!link.is_open(), "{how}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_peer_sees_the_end_of_a_link_that_is_still_held() {
+        let (link, theirs) = linked().await;
+        ends_for_the_peer("closed", link, theirs, async |link, _| link.close(RequestFailure::Closed)).await;
+
+        let (link, theirs) = linked().await;
+        ends_for_the_peer("garbage", link, theirs, async |_, theirs| theirs.write_all(&[0xff; 4]).await.unwrap()).await;
+
+        let (link, theirs) = linked().await;
+        ends_for_the_peer("answer to nothing", link, theirs, async |_, theirs| {
+            theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 9]).await.unwrap();
+        })
+        .await;
+
+        let (link, theirs) = linked().await;
+        ends_for_the_peer("silence", link, theirs, async |link, _| {
+            let failure = link.exchange(bare, Duration::from_millis(20)).await.unwrap_err();
+            assert!(matches!(failure, RequestFailure::Timeout { .. }), "{failure}");
+        })
+        .await;
+
+        let (link, theirs) = linked().await;
+        ends_for_the_peer("half closed", link, theirs, async |_, theirs| theirs.shutdown().await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn the_peer_sees_the_end_of_a_link_that_is_dropped() {
+        // Before its task has begun, and after.
+        let (link, theirs) = linked().await;
+        drop(link);
+        sees_the_end(theirs).await;
+
+        let (link, mut theirs) = linked().await;
+        let answer = async {
+            let mut request = [0; 8];
+            theirs.read_exact(&mut request).await.unwrap();
+            theirs.write_all(&request).await.unwrap();
+        };
+        tokio::join!(link.exchange(bare, PATIENT), answer).0.unwrap();
+        drop(link);
+        sees_the_end(theirs).await;
+    }
+
+    #[test]
+    fn the_peer_sees_the_end_of_a_link_whose_runtime_is_gone() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (theirs, other) = (runtime(), runtime());
+        let (ours, peer) = theirs.block_on(pair(None));
+        let ours = ours.into_std().unwrap();
+        let link = other.block_on(async { Link::new(Transport::Plain(TcpStream::from_std(ours).unwrap()), LIMIT, 8) });
+        assert!(cfg!(not(target_os = "linux")) || facts(&link).tcp.receive_buffer.is_some());
+        drop(other);
+        theirs.block_on(sees_the_end(peer));
+        assert_eq!(facts(&link).tcp, TcpFacts::default());
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_waited_for_and_then_received() {
+        let (link, mut theirs) = linked().await;
+        let begun = facts(&link);
+        assert_eq!((begun.waiting, begun.receiving, begun.in_flight, begun.answers), Default::default());
+        assert_eq!(begun.first_byte, None);
+
+        let link = Arc::new(link);
+        let exchange = tokio::spawn({
+            let link = Arc::clone(&link);
+            async move { link.exchange(bare, PATIENT).await }
+        });
+        let mut request = [0; 8];
+        theirs.read_exact(&mut request).await.unwrap();
+        let asked = facts(&link);
+        assert_eq!((asked.in_flight, asked.answers, asked.receiving), (1, 0, Duration::ZERO));
+        assert!(facts(&link).waiting > asked.waiting, "it waits");
+
+        // The first byte alone begins the answer.
+        theirs.write_all(&request[..1]).await.unwrap();
+        let receiving = loop {
+            tokio::task::yield_now().await;
+            match facts(&link) {
+                facts if facts.receiving > Duration::ZERO => break facts,
+                _ => {}
+            }
+        };
+        assert_eq!((receiving.answers, receiving.bytes_received), (0, 0));
+        assert_eq!(receiving.first_byte.map(|first| first.latest), Some(receiving.waiting));
+        theirs.write_all(&request[1..]).await.unwrap();
+        exchange.await.unwrap().unwrap();
+
+        let answered = facts(&link);
+        assert_eq!((answered.in_flight, answered.answers, answered.bytes_received), (0, 1, 8));
+        assert_eq!(answered.waiting, receiving.waiting);
+        let later = facts(&link);
+        assert_eq!((later.waiting, later.receiving), (answered.waiting, answered.receiving));
+        assert!(later.idle > answered.idle, "it is idle again");
     }
 }

@@ -5,27 +5,32 @@
 
 mod auth;
 mod codec;
+mod connect;
+mod facts;
 mod link;
 mod session;
+mod tcp;
 mod transport;
 mod versions;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI16, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use kafka_protocol::messages::ApiVersionsRequest;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tidegate_wire::frame::FrameLimit;
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use crate::config::ClusterConfig;
 use crate::error::{ConnectStage, KafkaCode, RequestError, RequestFailure};
 use crate::security::SecurityError;
 use auth::{Authenticator, Prepared, Way};
+use connect::ReceiveBuffer;
+pub use facts::{ConnectionFacts, FirstByte};
 use link::Link;
+pub use tcp::TcpFacts;
 use transport::{Tls, Transport};
 pub(crate) use versions::Spoken;
 use versions::{BrokerVersions, Handshake, NoCommonVersion, judge_handshake};
@@ -35,7 +40,7 @@ pub(crate) async fn first_frame(
     read: &mut (impl tokio::io::AsyncRead + Unpin),
     limit: FrameLimit,
 ) -> Result<bytes::Bytes, RequestFailure> {
-    link::read_frame(read, limit, true).await
+    link::read_frame(read, limit, true, || ()).await
 }
 
 /// Opens connections with a cluster's settings.
@@ -45,6 +50,9 @@ pub(crate) struct Dialer {
     client_id: StrBytes,
     tls: Option<Tls>,
     authenticator: Option<Arc<Authenticator>>,
+    receive_buffer: Option<ReceiveBuffer>,
+    /// Those it has opened, as long as they are there.
+    opened: Mutex<Vec<Weak<Inner>>>,
     /// The version of ApiVersions to begin with: some brokers close the connection at one that they do not know, so what
     /// worked once is remembered.
     handshake: AtomicI16,
@@ -56,12 +64,14 @@ pub(crate) struct Connection {
     inner: Arc<Inner>,
 }
 
+/// What the clones of a connection share.
 struct Inner {
     address: Arc<str>,
     client_id: StrBytes,
     link: Link,
     versions: BrokerVersions,
     max_idle: Duration,
+    receive_buffer_asked: Option<usize>,
     /// What a close before the first answer says: the broker may expect SASL.
     not_answered: AtomicBool,
     /// The task that keeps the session.
@@ -70,9 +80,16 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        tracing::debug!(facts = ?self.facts(), "a connection is given up");
         if let Some(session) = &self.session {
             session.abort();
         }
+    }
+}
+
+impl Inner {
+    fn facts(&self) -> ConnectionFacts {
+        self.link.facts(Arc::clone(&self.address), self.receive_buffer_asked)
     }
 }
 
@@ -105,7 +122,8 @@ impl Dialer {
             None => None,
         };
         let handshake = AtomicI16::new(ApiVersionsRequest::SPOKEN.1);
-        Ok(Self { config, client_id, tls, authenticator, handshake })
+        let receive_buffer = config.receive_buffer_bytes.map(ReceiveBuffer::new);
+        Ok(Self { config, client_id, tls, authenticator, receive_buffer, opened: Mutex::default(), handshake })
     }
 
     pub(crate) fn config(&self) -> &ClusterConfig {
@@ -153,12 +171,22 @@ impl Dialer {
             link,
             versions,
             max_idle: self.config.connection_max_idle,
+            receive_buffer_asked: self.config.receive_buffer_bytes,
             not_answered: AtomicBool::new(self.authenticator.is_none()),
             session: session.map(|(lifetime, authenticator)| {
                 tokio::spawn(session::keep(connection.clone(), authenticator, lifetime, limits)).abort_handle()
             }),
         });
+        let mut opened = self.opened.lock();
+        opened.retain(|other| other.strong_count() > 0);
+        opened.push(Arc::downgrade(&inner));
+        drop(opened);
         Ok(Connection { inner })
+    }
+
+    /// The connections that are there, in the order in which they were opened.
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        self.opened.lock().iter().filter_map(Weak::upgrade).map(|inner| Connection { inner }).collect()
     }
 
     /// A connection whose broker has told its versions.
@@ -198,7 +226,7 @@ impl Dialer {
     async fn dial(&self, address: &str, progress: &Progress) -> Result<Link, RequestFailure> {
         progress.at("connect", ConnectStage::Tcp);
         let cannot = |error| RequestFailure::Connect(Arc::new(error));
-        let stream = TcpStream::connect(address).await.map_err(cannot)?;
+        let stream = connect::connect(address, self.receive_buffer.as_ref()).await.map_err(cannot)?;
         // A request is one write; waiting for more to send with it only delays the answer.
         stream.set_nodelay(true).map_err(cannot)?;
         let transport = match &self.tls {
@@ -240,6 +268,11 @@ impl Connection {
     /// The broker's address, `host:port`.
     pub(crate) fn address(&self) -> &str {
         &self.inner.address
+    }
+
+    /// What it has spent its time on, and what the kernel knows of it. At any time, whatever it is doing.
+    pub(crate) fn facts(&self) -> ConnectionFacts {
+        self.inner.facts()
     }
 
     /// Whether it may be used for another request: it is neither broken nor was it idle for too long.

@@ -18,6 +18,15 @@ pub(super) enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Transport {
+    pub(super) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+}
+
 /// TLS with a cluster's settings; its files have been read.
 #[derive(Clone)]
 pub(super) struct Tls {

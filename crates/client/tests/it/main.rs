@@ -5,6 +5,7 @@
 mod behaviour;
 mod budget;
 mod conversation;
+mod facts;
 mod fake;
 mod faults;
 mod flavours;

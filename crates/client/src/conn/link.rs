@@ -21,8 +21,12 @@ use super::transport::Transport;
 use crate::error::RequestFailure;
 use crate::security::tls_hint;
 
-/// What the first allocation for a frame may be; a frame grows beyond it only as its bytes arrive.
+/// What the first allocation for a frame may be; a frame grows beyond it, and beyond what its request asked for, only as its
+/// bytes arrive.
 const FIRST_ALLOCATION: usize = 256 << 10;
+
+/// What an answer may hold besides the bytes that were asked for.
+const AROUND_EXPECTED: usize = 64 << 10;
 
 /// What a frame begins with.
 const SIZE_BYTES: usize = 4;
@@ -37,6 +41,8 @@ struct Call {
     correlation_id: i32,
     /// When it was given to the task.
     asked: Instant,
+    /// How many bytes its answer may well hold.
+    expect: usize,
     answer: oneshot::Sender<Bytes>,
     /// Bounds the requests that wait for their answers. What is sent while a [`Pause`] holds all places has none.
     _place: Option<OwnedSemaphorePermit>,
@@ -116,9 +122,20 @@ impl Link {
         encode: impl FnOnce(i32) -> Result<Bytes, RequestFailure>,
         timeout: Duration,
     ) -> Result<Bytes, RequestFailure> {
+        self.exchange_expecting(encode, 0, timeout).await
+    }
+
+    /// [`Self::exchange`] for an answer that may well hold `expect` bytes: as much memory is taken at once, if the answer's
+    /// size claims it, in place of growing into it. Larger answers come nevertheless.
+    pub(super) async fn exchange_expecting(
+        &self,
+        encode: impl FnOnce(i32) -> Result<Bytes, RequestFailure>,
+        expect: usize,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestFailure> {
         let exchange = async {
             let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| self.cause())?;
-            let answered = self.send(encode, Some(place))?;
+            let answered = self.send(encode, expect, Some(place))?;
             answered.await.map_err(|_| self.cause())
         };
         self.within(timeout, exchange).await
@@ -139,6 +156,7 @@ impl Link {
     fn send(
         &self,
         encode: impl FnOnce(i32) -> Result<Bytes, RequestFailure>,
+        expect: usize,
         place: Option<OwnedSemaphorePermit>,
     ) -> Result<oneshot::Receiver<Bytes>, RequestFailure> {
         // Under one lock, so that ids go up in the order in which the frames go out.
@@ -154,7 +172,7 @@ impl Link {
         }
         // Before the task has it, so that its answer comes after it.
         self.account.asked(asked);
-        let call = Call { frame, correlation_id, asked, answer, _place: place };
+        let call = Call { frame, correlation_id, asked, expect, answer, _place: place };
         self.calls.send(call).map_err(|_| self.cause())?;
         Ok(answered)
     }
@@ -189,7 +207,7 @@ impl Pause<'_> {
         timeout: Duration,
     ) -> Result<Bytes, RequestFailure> {
         let link = self.link;
-        link.within(timeout, async { link.send(encode, None)?.await.map_err(|_| link.cause()) }).await
+        link.within(timeout, async { link.send(encode, 0, None)?.await.map_err(|_| link.cause()) }).await
     }
 }
 
@@ -265,7 +283,11 @@ async fn read_answers(
 ) -> RequestFailure {
     let mut first = true;
     loop {
-        let begun = || account.first_byte(waiting.lock().front().map(|call| call.asked));
+        let begun = || {
+            let next = waiting.lock().front().map(|call| (call.asked, call.expect));
+            account.first_byte(next.map(|(asked, _)| asked));
+            next.map_or(0, |(_, expect)| expect)
+        };
         let frame = match read_frame(&mut read, limit, first, begun).await {
             Ok(frame) => frame,
             Err(cause) => return cause,
@@ -293,19 +315,20 @@ async fn read_answers(
 
 /// Reads one frame, without its size.
 ///
-/// `begun` is called when its first bytes are here. Memory grows with the bytes that arrive, never with what the size claims.
+/// `begun` is called when its first bytes are here; it answers with how many bytes were asked for. Beyond them, memory grows
+/// with the bytes that arrive, never with what the size claims.
 pub(super) async fn read_frame(
     read: &mut (impl AsyncRead + Unpin),
     limit: FrameLimit,
     first: bool,
-    begun: impl FnOnce(),
+    begun: impl FnOnce() -> usize,
 ) -> Result<Bytes, RequestFailure> {
     let mut prefix = [0; SIZE_BYTES];
     let arrived = read.read(&mut prefix).await.map_err(broken)?;
     if arrived == 0 {
         return Err(RequestFailure::Closed);
     }
-    begun();
+    let expect = begun();
     read.read_exact(&mut prefix[arrived..]).await.map_err(broken)?;
     if first && matches!(read_frame_size(prefix, FIRST_ANSWER), Err(FrameError::Tls { .. })) {
         return Err(speaks_tls());
@@ -315,7 +338,7 @@ pub(super) async fn read_frame(
         FrameError::Tls { .. } => speaks_tls(),
         error => RequestFailure::Garbage { what: error.to_string() },
     })?;
-    let mut frame = BytesMut::with_capacity(size.min(FIRST_ALLOCATION));
+    let mut frame = BytesMut::with_capacity(first_allocation(size, expect));
     while frame.len() < size {
         let left = size - frame.len();
         if frame.capacity() == frame.len() {
@@ -327,6 +350,12 @@ pub(super) async fn read_frame(
         }
     }
     Ok(frame.freeze())
+}
+
+/// The memory to begin a frame with that claims `size` bytes and answers a request for `expect`.
+fn first_allocation(size: usize, expect: usize) -> usize {
+    let asked = if expect == 0 { 0 } else { expect.saturating_add(AROUND_EXPECTED) };
+    size.min(asked.max(FIRST_ALLOCATION))
 }
 
 fn speaks_tls() -> RequestFailure {
@@ -370,16 +399,16 @@ mod tests {
     const LIMIT: FrameLimit = FrameLimit::new(64 << 20);
 
     async fn frame_of(bytes: Vec<u8>) -> Result<Bytes, RequestFailure> {
-        read_frame(&mut bytes.as_slice(), LIMIT, true, || ()).await
+        read_frame(&mut bytes.as_slice(), LIMIT, true, || 0).await
     }
 
     #[tokio::test]
     async fn a_frame_is_read_to_its_end_and_no_further() {
         let mut bytes: &[u8] = &[0, 0, 0, 3, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 1, 9];
         for expected in [&[1, 2, 3][..], &[], &[9]] {
-            assert_eq!(read_frame(&mut bytes, LIMIT, false, || ()).await.unwrap(), expected);
+            assert_eq!(read_frame(&mut bytes, LIMIT, false, || 0).await.unwrap(), expected);
         }
-        assert!(matches!(read_frame(&mut bytes, LIMIT, false, || ()).await, Err(RequestFailure::Closed)));
+        assert!(matches!(read_frame(&mut bytes, LIMIT, false, || 0).await, Err(RequestFailure::Closed)));
     }
 
     #[tokio::test]
@@ -400,6 +429,27 @@ mod tests {
         assert!(matches!(large, RequestFailure::TooLarge { bytes: 0x7fff_ffff, .. }), "{large}");
         let cut = frame_of(vec![0x03, 0xff, 0xff, 0xff, 1, 2]).await.unwrap_err();
         assert!(matches!(cut, RequestFailure::Closed), "{cut}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_as_large_as_asked_for_is_given_its_memory_once() {
+        let body = vec![7; 5 * FIRST_ALLOCATION];
+        let mut bytes = u32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        let asked = body.len() - AROUND_EXPECTED;
+        let frame = read_frame(&mut bytes.as_slice(), LIMIT, false, || asked).await.unwrap();
+        assert_eq!(frame, body);
+        assert_eq!(frame.try_into_mut().unwrap().capacity(), body.len());
+    }
+
+    #[test]
+    fn memory_follows_a_claimed_size_as_far_as_was_asked_for() {
+        const CLAIMED: usize = 1 << 30;
+        assert_eq!(first_allocation(CLAIMED, 0), FIRST_ALLOCATION);
+        assert_eq!(first_allocation(CLAIMED, 1), FIRST_ALLOCATION);
+        assert_eq!(first_allocation(CLAIMED, 50 << 20), (50 << 20) + AROUND_EXPECTED);
+        assert_eq!(first_allocation(10, 50 << 20), 10);
+        assert_eq!(first_allocation(CLAIMED, usize::MAX), CLAIMED);
     }
 
     const PATIENT: Duration = Duration::from_secs(30);

@@ -40,7 +40,7 @@ pub(crate) async fn first_frame(
     read: &mut (impl tokio::io::AsyncRead + Unpin),
     limit: FrameLimit,
 ) -> Result<bytes::Bytes, RequestFailure> {
-    link::read_frame(read, limit, true, || ()).await
+    link::read_frame(read, limit, true, || 0).await
 }
 
 /// Opens connections with a cluster's settings.
@@ -299,8 +299,20 @@ impl Connection {
         request: &R,
         timeout: Duration,
     ) -> Result<R::Response, RequestError> {
+        self.call_expecting(version, request, 0, timeout).await
+    }
+
+    /// [`Self::call`] for a response that may well hold `expect` bytes: what a fetch asks for. That much memory is then taken at
+    /// once when the response claims it, so a broker's word must never be the source of `expect`.
+    pub(crate) async fn call_expecting<R: Spoken>(
+        &self,
+        version: i16,
+        request: &R,
+        expect: usize,
+        timeout: Duration,
+    ) -> Result<R::Response, RequestError> {
         let encode = |correlation| codec::encode_frame(request, version, correlation, &self.inner.client_id);
-        let exchanged = self.inner.link.exchange(encode, timeout).await;
+        let exchanged = self.inner.link.exchange_expecting(encode, expect, timeout).await;
         let decoded = exchanged.and_then(|frame| codec::decode_frame::<R>(frame, version));
         match decoded {
             Ok(response) => {

@@ -250,7 +250,7 @@ impl Task {
         };
         let built = request::build(version, &self.topic_partition, &ask);
         let timeout = self.options.fetch_max_wait.saturating_add(self.cluster.config().request_timeout);
-        let response = connection.call(version, &built, timeout).await?;
+        let response = connection.call_expecting(version, &built, bytes, timeout).await?;
         let answer =
             request::check(response, &self.topic_partition).map_err(|what| connection.garbage::<FetchRequest>(what))?;
         if !answer.throttle.is_zero() {

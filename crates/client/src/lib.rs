@@ -18,6 +18,8 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+#[cfg(feature = "produce")]
+mod librdkafka;
 mod offsets;
 #[cfg(feature = "produce")]
 mod produce;

@@ -2,7 +2,6 @@
 
 mod error;
 mod native;
-mod security;
 mod session;
 
 use std::collections::BTreeMap;
@@ -14,10 +13,10 @@ use rdkafka::config::ClientConfig;
 use tidegate_model::{Compression, TopicName};
 
 use crate::config::ClusterConfig;
+use crate::librdkafka::security::Unfit;
 use crate::security::{Security, SecurityError};
 pub use error::ProduceError;
 use native::Native;
-use security::Unfit;
 pub use session::ProduceSession;
 
 /// How to produce.

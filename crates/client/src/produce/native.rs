@@ -12,10 +12,11 @@ use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
 use tokio::sync::{Notify, Semaphore};
 
-use super::security::{Guard, Unfit, configure};
 use super::session::Delivered;
 use super::{ProducerError, ProducerSettings};
 use crate::config::ClusterConfig;
+use crate::librdkafka;
+use crate::librdkafka::security::{Guard, Unfit};
 use crate::security::Security;
 
 /// What librdkafka and we keep for a record besides its bytes, roughly. It makes small records count.
@@ -29,14 +30,11 @@ pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings
     let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128).to_string();
     // Our own places bound the queue, and count more than librdkafka does (values alone): its limit is out of the way.
     let queue_kbytes = settings.queue_bytes.saturating_add(settings.message_max_bytes) / 1024 + 1;
-    let mut config = ClientConfig::new();
+    let mut config = librdkafka::client_config(cluster)?;
     config
-        .set("bootstrap.servers", cluster.bootstrap.join(","))
-        .set("client.id", &cluster.client_id)
         .set("enable.idempotence", "true")
         .set("acks", "all")
         .set("partitioner", "murmur2_random")
-        .set("allow.auto.create.topics", "false")
         .set("compression.codec", settings.compression.name())
         .set("linger.ms", format!("{:.3}", settings.linger.as_secs_f64() * 1000.0))
         .set("batch.size", settings.batch_bytes.to_string())
@@ -48,14 +46,7 @@ pub(super) fn client_config(cluster: &ClusterConfig, settings: &ProducerSettings
         .set("message.timeout.ms", millis(settings.delivery_timeout))
         // How long a topic that no broker knows may be a new one: less than its records wait, so that they fail with that
         // cause and not with having waited.
-        .set("topic.metadata.propagation.max.ms", millis(settings.delivery_timeout.min(PROPAGATION * 2) / 2))
-        .set("socket.timeout.ms", cluster.request_timeout.as_millis().clamp(10, 300_000).to_string())
-        .set("socket.connection.setup.timeout.ms", cluster.connect_timeout.as_millis().clamp(1000, 300_000).to_string())
-        .set("connections.max.idle.ms", cluster.connection_max_idle.as_millis().min(i32::MAX as u128).to_string())
-        .set("socket.nagle.disable", "true")
-        .set("log.connection.close", "false")
-        .set_log_level(RDKafkaLogLevel::Info);
-    configure(&mut config, &cluster.security)?;
+        .set("topic.metadata.propagation.max.ms", millis(settings.delivery_timeout.min(PROPAGATION * 2) / 2));
     Ok(config)
 }
 
@@ -218,14 +209,7 @@ impl ClientContext for Context {
     const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
 
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        use RDKafkaLogLevel::{Alert, Critical, Debug, Emerg, Error, Info, Notice, Warning};
-        let message = self.0.guard.clean(message);
-        match level {
-            Emerg | Alert | Critical | Error => tracing::error!(target: "librdkafka", facility, "{message}"),
-            Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
-            Notice | Info => tracing::info!(target: "librdkafka", facility, "{message}"),
-            Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
-        }
+        librdkafka::log(&self.0.guard, level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

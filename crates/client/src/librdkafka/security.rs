@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(90);
 
 /// Why librdkafka cannot connect with these settings.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// Nobody can.
     Error(SecurityError),
     /// Our own connections can.
@@ -35,15 +35,15 @@ impl From<SecurityError> for Unfit {
 }
 
 /// Puts `security` into librdkafka's settings.
-pub(super) fn configure(config: &mut ClientConfig, security: &Security) -> Result<(), Unfit> {
+pub(crate) fn configure(config: &mut ClientConfig, security: &Security) -> Result<(), Unfit> {
     config.set("security.protocol", security.protocol());
     if let Some(tls) = &security.tls {
         // The same files by the same reader, so that what is wrong with them has one wording.
         tls.brokers().map_err(SecurityError::from)?;
         if tls.server_name.is_some() {
             return Err(Unfit::Refused(
-                "ssl.server.name is set, and librdkafka, which publishes, knows only the host name that a broker is \
-                 reached under; for publishing, let bootstrap.servers and the brokers' advertised.listeners use the \
+                "ssl.server.name is set, and librdkafka, which publishes and joins groups, knows only the host name that a \
+                 broker is reached under; for these, let bootstrap.servers and the brokers' advertised.listeners use the \
                  name in the certificate, or set an empty ssl.endpoint.identification.algorithm"
                     .to_owned(),
             ));
@@ -73,8 +73,8 @@ pub(super) fn configure(config: &mut ClientConfig, security: &Security) -> Resul
         Sasl::OauthBearer { extensions, .. } => {
             if !extensions.is_empty() {
                 return Err(Unfit::Refused(
-                    "sasl.oauthbearer.extensions are set, and the interface to librdkafka, which publishes, cannot carry \
-                     them with a token"
+                    "sasl.oauthbearer.extensions are set, and the interface to librdkafka, which publishes and joins groups, \
+                     cannot carry them with a token"
                         .to_owned(),
                 ));
             }
@@ -101,7 +101,7 @@ fn pem(certificates: &[CertificateDer<'_>]) -> String {
 }
 
 /// What librdkafka's callbacks need of the security.
-pub(super) struct Guard {
+pub(crate) struct Guard {
     tokens: Option<(Tokens, Handle)>,
     /// What must not be in a log line, whatever librdkafka writes there.
     secrets: Mutex<Vec<Secret>>,
@@ -109,7 +109,7 @@ pub(super) struct Guard {
 
 impl Guard {
     /// `None`: tokens are needed, and there is no runtime to get them on.
-    pub(super) fn new(security: &Security) -> Option<Self> {
+    pub(crate) fn new(security: &Security) -> Option<Self> {
         let mut secrets = Vec::new();
         let mut tokens = None;
         match &security.sasl {
@@ -123,12 +123,12 @@ impl Guard {
     }
 
     /// A line of librdkafka's without secrets.
-    pub(super) fn clean(&self, line: &str) -> String {
+    pub(crate) fn clean(&self, line: &str) -> String {
         self.secrets.lock().iter().fold(line.to_owned(), |line, secret| secret.hide_in(&line))
     }
 
     /// A token, for librdkafka's own thread. `Err` says why there is none.
-    pub(super) fn token(&self) -> Result<OAuthToken, String> {
+    pub(crate) fn token(&self) -> Result<OAuthToken, String> {
         let (tokens, runtime) = self.tokens.as_ref().ok_or("no tokens are configured")?;
         let (send, receive) = mpsc::channel();
         let tokens = tokens.clone();

@@ -1,9 +1,10 @@
 //! The client of a Kafka-protocol cluster: metadata with leader routing, offset lookup, topic administration and bounded
-//! reading over connections of our own; producing through librdkafka.
+//! reading over connections of our own; groups and producing through librdkafka.
 //!
 //! - [`Cluster`] is where everything starts; it is cheap to clone.
 //! - [`Reader`] reads one [`Slice`] of a topic-partition and prefetches within a [`ByteBudget`].
 //! - [`RegistryClient`] asks a schema registry.
+//! - [`GroupSource`] reads what a consumer group gives to one of its members.
 //! - [`Producer`] writes, idempotent and `acks=all`; a [`ProduceSession`] counts what one caller sent.
 //!
 //! Requests are built and responses are checked by pure functions, apart from the tasks that do the I/O. Every operation
@@ -17,6 +18,8 @@ mod conn;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "produce")]
+mod group;
 mod http;
 #[cfg(feature = "produce")]
 mod librdkafka;
@@ -36,6 +39,11 @@ pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
 pub use config::{ClusterConfig, RetryLimits};
 pub use conn::{ConnectionFacts, FirstByte, TcpFacts};
 pub use error::{AuthenticationError, ConnectError, ConnectStage, KafkaCode, RequestError, RequestFailure};
+#[cfg(feature = "produce")]
+pub use group::{
+    AssignedPartition, AssignmentStrategy, GroupCommitter, GroupCounts, GroupError, GroupEvent, GroupOptions,
+    GroupProtocol, GroupSource, OffsetReset, OnDataLoss,
+};
 pub use http::{HttpClient, HttpError, HttpFailure, HttpLimits};
 pub use offsets::{ListOffsetsError, OffsetAndTimestamp, OffsetAnswer, OffsetQuery};
 #[cfg(feature = "produce")]

@@ -68,13 +68,13 @@ impl Flavour {
 
     /// Azure Event Hubs.
     ///
-    /// Source: the versions that clients logged against a namespace (github.com/oliveigah/klife issue 13 up to LeaveGroup;
-    /// the others after github.com/Azure/azure-event-hubs-for-kafka issues 209 and 69, which are older). No topic ids and no
-    /// fetch sessions follow from them. ApiVersions 4 was met with a closed connection (github.com/twmb/franz-go issue 1022)
-    /// and, in 2026, with error 35 (issue 1312): [`Flavour::unknown_api_versions`] chooses. An idle connection is dropped
+    /// Source: the versions that clients logged against a namespace (oliveigah/klife#13 on GitHub up to LeaveGroup; the
+    /// others after Azure/azure-event-hubs-for-kafka#209 and #69, which are older, and a guess where those are silent). No
+    /// topic ids and no fetch sessions follow from them. ApiVersions 4 was met with a closed connection (twmb/franz-go#1022)
+    /// and, in 2026, with error 35 (twmb/franz-go#1312): [`Flavour::unknown_api_versions`] chooses. An idle connection is dropped
     /// silently after 240 s (the service's Kafka configuration page). Offset commits are limited to 4 a second and partition
     /// (its Kafka troubleshooting guide); what clients see is an answer that comes a second late
-    /// (github.com/Azure/azure-event-hubs-for-kafka issue 197). There is one endpoint for all partitions: use one broker.
+    /// (Azure/azure-event-hubs-for-kafka#197). There is one endpoint for all partitions: use one broker.
     pub fn event_hubs() -> Self {
         let spoken = vec![
             versions(ApiKey::Produce, 0, 7),

@@ -1,5 +1,6 @@
 //! The answers of the broker behind as the stand-in brokers give them: who is there and who leads, and refusals.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -102,10 +103,7 @@ pub(super) fn with_endpoints(state: &State, request: &Incoming, frame: Bytes) ->
         ApiKey::Fetch if version >= FETCH_WITH_ENDPOINTS => {
             let mut response: FetchResponse = decode_answer(&body, version)?;
             let named = response.responses.iter().flat_map(|topic| &topic.partitions);
-            let mut nodes: Vec<i32> =
-                named.map(|part| part.current_leader.leader_id.0).filter(|node| *node >= 0).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
+            let nodes = nodes(named.map(|part| part.current_leader.leader_id.0));
             let endpoint = |node| {
                 let (host, port) = host(state, node);
                 fetch_response::NodeEndpoint::default().with_node_id(node.into()).with_host(host).with_port(port)
@@ -116,10 +114,7 @@ pub(super) fn with_endpoints(state: &State, request: &Incoming, frame: Bytes) ->
         ApiKey::Produce if version >= PRODUCE_WITH_ENDPOINTS => {
             let mut response: ProduceResponse = decode_answer(&body, version)?;
             let named = response.responses.iter().flat_map(|topic| &topic.partition_responses);
-            let mut nodes: Vec<i32> =
-                named.map(|part| part.current_leader.leader_id.0).filter(|node| *node >= 0).collect();
-            nodes.sort_unstable();
-            nodes.dedup();
+            let nodes = nodes(named.map(|part| part.current_leader.leader_id.0));
             let endpoint = |node| {
                 let (host, port) = host(state, node);
                 produce_response::NodeEndpoint::default().with_node_id(node.into()).with_host(host).with_port(port)
@@ -129,6 +124,11 @@ pub(super) fn with_endpoints(state: &State, request: &Incoming, frame: Bytes) ->
         }
         _ => Ok(frame),
     }
+}
+
+/// The brokers among these leaders, each once.
+fn nodes(leaders: impl Iterator<Item = i32>) -> BTreeSet<i32> {
+    leaders.filter(|node| *node >= 0).collect()
 }
 
 /// A refusal of a request that names no partitions; `None` when its answer has no place for one.
@@ -160,7 +160,8 @@ pub(super) fn refused(request: &Incoming, code: i16) -> Result<Option<Bytes>, Un
     Ok(Some(refused))
 }
 
-/// A fetch answer without its records; `None` when it has none.
+/// A fetch answer without its records; `None` when it has none. One that tells of throttling names no topic either, as
+/// Kafka's does for a fetch without a session (KIP-219).
 pub(super) fn emptied(request: &Incoming, frame: &Bytes, throttle: Duration) -> Result<Option<Bytes>, Undecodable> {
     if request.api != ApiKey::Fetch {
         return Ok(None);
@@ -170,6 +171,9 @@ pub(super) fn emptied(request: &Incoming, frame: &Bytes, throttle: Duration) -> 
     for part in response.responses.iter_mut().flat_map(|topic| &mut topic.partitions) {
         changed |= part.records.as_ref().is_some_and(|records| !records.is_empty());
         part.records = Some(Bytes::new());
+    }
+    if !throttle.is_zero() {
+        response.responses.clear();
     }
     response.throttle_time_ms = i32::try_from(throttle.as_millis()).unwrap_or(i32::MAX);
     changed.then(|| answer_frame(request.correlation_id(), request.version, &response)).transpose()

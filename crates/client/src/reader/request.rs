@@ -83,6 +83,17 @@ pub(super) fn check(response: FetchResponse, topic_partition: &TopicPartition) -
     if response.error_code != code::NONE {
         return Ok(Answer { throttle, fetched: Err(KafkaCode(response.error_code)) });
     }
+    // Beyond a quota Kafka answers a fetch without a session with no topic at all (KIP-219).
+    if response.responses.is_empty() && !throttle.is_zero() {
+        let nothing = Fetched {
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: None,
+            aborted: Vec::new(),
+            records: Bytes::new(),
+        };
+        return Ok(Answer { throttle, fetched: Ok(nothing) });
+    }
     let topics = response.responses.into_iter().filter(|t| t.topic.as_str() == topic_partition.topic.as_str());
     let mut partitions = topics.flat_map(|topic| topic.partitions);
     let partition = partitions.find(|partition| partition.partition_index == topic_partition.partition);
@@ -178,5 +189,12 @@ mod tests {
         assert_eq!(refused.fetched, Err(KafkaCode(70)));
         assert!(check(response(PartitionData::default().with_partition_index(4)), &here()).is_err());
         assert!(check(FetchResponse::default(), &here()).is_err());
+    }
+
+    #[test]
+    fn an_answer_beyond_a_quota_names_no_topic_and_is_an_empty_one() {
+        let answer = check(FetchResponse::default().with_throttle_time_ms(30), &here()).unwrap();
+        assert_eq!(answer.throttle, Duration::from_millis(30));
+        assert!(answer.fetched.unwrap().records.is_empty());
     }
 }

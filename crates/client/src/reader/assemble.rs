@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -49,6 +50,8 @@ pub(super) struct Shared {
     pub(super) lanes: Lanes,
     /// A piece has been fetched.
     pub(super) fetched: Notify,
+    /// How many pieces there shall be at once.
+    pub(super) at_once: AtomicUsize,
     /// When a broker that throttles wants to be asked again at the earliest, by whatever piece.
     pub(super) throttled_until: Mutex<Instant>,
 }
@@ -63,7 +66,8 @@ impl Shared {
         let (lanes, fetched) = (Lanes::default(), Notify::new());
         let throttled_until = Mutex::new(Instant::now());
         let (own, leader) = (Arc::default(), Mutex::default());
-        Self { cluster, topic_partition, options, meter, own, leader, lanes, fetched, throttled_until }
+        let at_once = AtomicUsize::new(1);
+        Self { cluster, topic_partition, options, meter, own, leader, lanes, fetched, at_once, throttled_until }
     }
 }
 
@@ -79,6 +83,8 @@ pub(super) struct Assembler {
     begun: Instant,
     before: Totals,
     starved: Duration,
+    /// Whether connections are still being made.
+    unsettled: bool,
     chunks: mpsc::Sender<Result<Chunk, ReadError>>,
     demand: Arc<Demand>,
     chosen: Arc<Mutex<Choice>>,
@@ -88,7 +94,7 @@ pub(super) struct Assembler {
 struct Piece {
     /// Everything before it has come.
     position: i64,
-    /// `None`: wherever its first fetch ends.
+    /// `None`: wherever its task ends.
     end: Option<i64>,
     chunks: mpsc::Receiver<Result<Chunk, ReadError>>,
     demand: Arc<Demand>,
@@ -119,6 +125,7 @@ impl Assembler {
             begun: Instant::now(),
             before: Totals::default(),
             starved: Duration::ZERO,
+            unsettled: true,
             chunks,
             demand,
             chosen,
@@ -165,14 +172,16 @@ impl Assembler {
             None => 0,
         };
         // Nor more pieces than fit the budget, as large as they must be.
-        let fit = options.budget.share() / self.shared.meter.least_piece().max(1);
+        let fit = for_frames(options.budget.share()) / self.shared.meter.least_piece().max(1);
         (allowed / self.registration.readers()).min(allowed.saturating_sub(others)).min(fit).max(1)
     }
 
     /// Starts fetching as many pieces as the width allows.
     fn begin_pieces(&mut self) {
-        let limit = self.limit();
-        let width = self.width.get(limit);
+        let width = self.width.get(self.limit());
+        self.shared.at_once.store(width, Ordering::Relaxed);
+        self.shared.lanes.keep(width);
+        *self.chosen.lock() = Choice { at_once: width, reason: self.width.reason() };
         while self.next < self.end
             && self.pieces.len() < width * FETCHED_AHEAD
             && self.pieces.iter().filter(|piece| piece.is_fetching()).count() < width
@@ -189,7 +198,7 @@ impl Assembler {
     /// The end of the next piece, one fetch long; `None` while it cannot be told.
     fn cut(&self, width: usize) -> Option<i64> {
         let options = &self.shared.options;
-        let share = options.budget.share() / width;
+        let share = for_frames(options.budget.share()) / width;
         let bytes = options.max_partition_fetch_bytes.min(options.fetch_max_bytes).min(share);
         self.shared.meter.piece_end(self.next, self.end, bytes.max(ByteBudget::LEAST_FETCH))
     }
@@ -200,7 +209,7 @@ impl Assembler {
         let start = self.next;
         let extent = match end {
             Some(end) => Extent::Whole(OffsetRange::new(start, end)),
-            None => Extent::OneFetch(OffsetRange::new(start, self.end)),
+            None => Extent::Open(OffsetRange::new(start, self.end)),
         };
         let task = Task::new(Arc::clone(&self.shared), extent, sender, Arc::clone(&demand));
         let task = AbortOnDrop::spawn(task.run());
@@ -270,6 +279,10 @@ impl Assembler {
         if fetches < FETCHES_A_PIECE * width as u64 || elapsed < LEAST_STRETCH {
             return;
         }
+        if std::mem::take(&mut self.unsettled) {
+            (self.begun, self.before, self.starved) = (Instant::now(), totals, Duration::ZERO);
+            return;
+        }
         let stretch = Stretch {
             elapsed,
             bytes: totals.used - self.before.used,
@@ -278,16 +291,20 @@ impl Assembler {
         };
         self.width.decide(&stretch, limit);
         let now = self.width.get(limit);
-        *self.chosen.lock() = Choice { at_once: now, reason: self.width.reason() };
         if now != width {
             let reason = self.width.reason();
             tracing::debug!(partition = %self.shared.topic_partition, before = width, now, %reason, "pieces fetched at once");
-        }
-        if now < width {
-            self.shared.lanes.keep(now);
+            // The next stretch begins with connecting, and would be taken for slow.
+            self.unsettled = true;
         }
         (self.begun, self.before) = (Instant::now(), totals);
     }
+}
+
+/// What of a budget answers may fill as they came. The rest is for what compressed ones become: if nothing were left, each
+/// batch would wait for the consumer.
+fn for_frames(share: usize) -> usize {
+    share / 4 * 3
 }
 
 enum Item {

@@ -1,6 +1,8 @@
 //! What the fetches of one reader have shown of the partition: how many bytes an offset takes, how large a batch is, and
 //! how much of what came was wanted. Shared by the pieces of a reader.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use parking_lot::Mutex;
 
 use super::walk::Passed;
@@ -10,6 +12,9 @@ const NEWEST: f64 = 0.4;
 
 /// A fetch of fewer batches says little of the partition, once something is known: mostly it brings the rest of a piece.
 const TELLING_BATCHES: usize = 4;
+
+/// What a compressed byte is taken to become before one has been seen.
+const FIRST_EXPANSION: usize = 4;
 
 /// The fewest batches of a piece. Where two pieces meet they mostly cut through a batch, which both fetch, and what a fetch
 /// asks for beyond its piece is lost too: one and a half batches a piece, which must stay below a twentieth of it.
@@ -29,9 +34,17 @@ pub(super) struct Sample {
 }
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meter {
     state: Mutex<State>,
+    /// Bytes that a compressed byte became, as last seen.
+    expansion: AtomicUsize,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self { state: Mutex::default(), expansion: AtomicUsize::new(FIRST_EXPANSION) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +95,16 @@ impl Meter {
     /// Takes note of an answer that told of throttling.
     pub(super) fn add_throttled(&self) {
         self.state.lock().throttled += 1;
+    }
+
+    /// Takes note of what a compressed batch became.
+    pub(super) fn expanded(&self, stored: usize, bytes: usize) {
+        self.expansion.store((bytes / stored.max(1)).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Bytes that a compressed byte is expected to become.
+    pub(super) fn expansion(&self) -> usize {
+        self.expansion.load(Ordering::Relaxed)
     }
 
     /// The sums so far.

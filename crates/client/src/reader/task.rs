@@ -1,6 +1,7 @@
 //! The task of a piece: fetches one after another, within the budget, and what becomes of their answers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kafka_protocol::messages::FetchRequest;
@@ -9,7 +10,6 @@ use tidegate_wire::{BatchError, Stored};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::ReaderOptions;
 use super::assemble::Shared;
 use super::demand::Demand;
 use super::error::ReadError;
@@ -17,7 +17,7 @@ use super::meter::Sample;
 use super::request::{self, Ask, Fetched};
 use super::walk::{self, Delivery, Standstill, Tail, Unreadable, Walk};
 use crate::budget::Held;
-use crate::cluster::{Cluster, LeaderError, MetadataError, Place};
+use crate::cluster::{LeaderError, MetadataError, Place};
 use crate::conn::Connection;
 use crate::error::{KafkaCode, RequestError, RequestFailure, code};
 use crate::offsets::OffsetQuery;
@@ -41,13 +41,10 @@ const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 /// See the [module](self).
 pub(super) struct Task {
     shared: Arc<Shared>,
-    cluster: Cluster,
-    topic_partition: TopicPartition,
     position: i64,
     end: i64,
-    /// Whether the first fetch that brings something is the last.
-    one_fetch: bool,
-    options: ReaderOptions,
+    /// Whether a fetch that brings something is the last when there shall be several pieces.
+    is_open: bool,
     chunks: mpsc::Sender<Result<Chunk, ReadError>>,
     demand: Arc<Demand>,
 
@@ -61,8 +58,6 @@ pub(super) struct Task {
     not_before: Instant,
     /// Fetches without progress, since the last with.
     standing: Standing,
-    /// Bytes that a compressed byte became, as last seen.
-    expansion: usize,
 }
 
 /// A connection to the leader.
@@ -79,8 +74,8 @@ pub(super) struct Lead {
 pub(super) enum Extent {
     /// All of it.
     Whole(OffsetRange),
-    /// What the first fetch brings that brings something.
-    OneFetch(OffsetRange),
+    /// As much of it as comes while one piece at a time is enough, but for one fetch at least.
+    Open(OffsetRange),
 }
 
 #[derive(Default)]
@@ -148,19 +143,16 @@ impl Task {
         chunks: mpsc::Sender<Result<Chunk, ReadError>>,
         demand: Arc<Demand>,
     ) -> Self {
-        let (range, one_fetch) = match extent {
+        let (range, is_open) = match extent {
             Extent::Whole(range) => (range, false),
-            Extent::OneFetch(range) => (range, true),
+            Extent::Open(range) => (range, true),
         };
         Self {
             retry: Retry::new(shared.cluster.config().retry),
-            cluster: shared.cluster.clone(),
-            topic_partition: shared.topic_partition.clone(),
-            options: shared.options.clone(),
             shared,
             position: range.start,
             end: range.end,
-            one_fetch,
+            is_open,
             chunks,
             demand,
             leader: None,
@@ -168,7 +160,6 @@ impl Task {
             grown: 0,
             not_before: Instant::now(),
             standing: Standing::default(),
-            expansion: 4,
         }
     }
 
@@ -193,22 +184,22 @@ impl Task {
     async fn read(&mut self) -> Result<(), Stop> {
         if self.position < 0 {
             let range = OffsetRange { start: self.position, end: self.end };
-            return Err(ReadError::NegativeOffset { topic_partition: self.topic_partition.clone(), range }.into());
+            return Err(
+                ReadError::NegativeOffset { topic_partition: self.shared.topic_partition.clone(), range }.into()
+            );
         }
         while self.position < self.end {
-            let throttled_until = *self.shared.throttled_until.lock();
-            tokio::time::sleep_until(self.not_before.max(throttled_until)).await;
-            let expected = match self.one_fetch {
+            self.leave_alone().await;
+            let expected = match self.is_open {
                 true => None,
                 false => self.shared.meter.bytes_of(self.position, self.end),
             };
-            let share = self.options.budget.share().min(expected.unwrap_or(usize::MAX));
-            let bytes = request::bytes_to_ask(&self.options, share, self.grown, self.most());
+            let share = self.shared.options.budget.share().min(expected.unwrap_or(usize::MAX));
+            let bytes = request::bytes_to_ask(&self.shared.options, share, self.grown, self.most());
             let held = self.room(bytes).await;
             let asked_at = Instant::now();
             match self.fetch(bytes).await {
                 Ok(fetched) => {
-                    self.retry.reset();
                     self.take(fetched, bytes, held, asked_at).await?;
                 }
                 Err(trouble) => {
@@ -220,17 +211,23 @@ impl Task {
         Ok(())
     }
 
+    /// Waits as long as the broker wants to be left alone.
+    async fn leave_alone(&self) {
+        let throttled_until = *self.shared.throttled_until.lock();
+        tokio::time::sleep_until(self.not_before.max(throttled_until)).await;
+    }
+
     /// The most that a fetch may ask for: the response has to be accepted.
     fn most(&self) -> usize {
-        self.cluster.config().max_response_bytes.saturating_sub(RESPONSE_OVERHEAD)
+        self.shared.cluster.config().max_response_bytes.saturating_sub(RESPONSE_OVERHEAD)
     }
 
     /// Room in the budget. A consumer that waits with nothing left to take does not wait for other readers.
     async fn room(&self, bytes: usize) -> Held {
         tokio::select! {
             biased;
-            held = self.options.budget.acquire(bytes) => held,
-            () = self.demand.urgent() => self.options.budget.force(bytes),
+            held = self.shared.options.budget.acquire(bytes) => held,
+            () = self.demand.urgent() => self.shared.options.budget.force(bytes),
         }
     }
 
@@ -244,19 +241,19 @@ impl Task {
         let ask = Ask {
             offset,
             bytes,
-            max_wait: self.options.fetch_max_wait,
-            isolation: self.options.isolation,
+            max_wait: self.shared.options.fetch_max_wait,
+            isolation: self.shared.options.isolation,
             leader_epoch: epoch,
         };
-        let built = request::build(version, &self.topic_partition, &ask);
-        let timeout = self.options.fetch_max_wait.saturating_add(self.cluster.config().request_timeout);
+        let built = request::build(version, &self.shared.topic_partition, &ask);
+        let timeout = self.shared.options.fetch_max_wait.saturating_add(self.shared.cluster.config().request_timeout);
         let response = connection.call_expecting(version, &built, bytes, timeout).await?;
-        let answer =
-            request::check(response, &self.topic_partition).map_err(|what| connection.garbage::<FetchRequest>(what))?;
+        let answer = request::check(response, &self.shared.topic_partition)
+            .map_err(|what| connection.garbage::<FetchRequest>(what))?;
         if !answer.throttle.is_zero() {
-            tracing::debug!(partition = %self.topic_partition, throttle = ?answer.throttle, "the broker throttles");
+            tracing::debug!(partition = %self.shared.topic_partition, throttle = ?answer.throttle, "the broker throttles");
             self.shared.meter.add_throttled();
-            self.not_before = Instant::now() + answer.throttle.min(self.options.stall_timeout);
+            self.not_before = Instant::now() + answer.throttle.min(self.shared.options.stall_timeout);
             let mut throttled_until = self.shared.throttled_until.lock();
             *throttled_until = self.not_before.max(*throttled_until);
         }
@@ -275,8 +272,8 @@ impl Task {
         {
             return Ok(self.leader.insert(lead).clone());
         }
-        let TopicPartition { topic, partition } = &self.topic_partition;
-        let found = self.cluster.leaders(topic, &[*partition], self.stale).await.map_err(Trouble::Metadata)?;
+        let TopicPartition { topic, partition } = &self.shared.topic_partition;
+        let found = self.shared.cluster.leaders(topic, &[*partition], self.stale).await.map_err(Trouble::Metadata)?;
         let leader = match found.into_iter().next() {
             Some(Ok(leader)) => leader,
             Some(Err(LeaderError::NoLeader)) => return Err(Trouble::NoLeader),
@@ -284,15 +281,15 @@ impl Task {
         };
         let address = &leader.address;
         // Counted from now on, so that readers which begin together see each other.
-        let places = Arc::new([self.cluster.fetching().take(address), self.shared.own.take(address)]);
+        let places = Arc::new([self.shared.cluster.fetching().take(address), self.shared.own.take(address)]);
         *self.shared.leader.lock() = Some(Arc::clone(address));
-        let connection = self.cluster.own_connection(address).await?;
+        let connection = self.shared.cluster.own_connection(address).await?;
         Ok(self.leader.insert(Lead { connection, epoch: leader.epoch, _places: places }).clone())
     }
 
     /// After trouble: nothing, when another attempt may do better.
     async fn recover(&mut self, trouble: Trouble) -> Result<(), Stop> {
-        let topic_partition = self.topic_partition.clone();
+        let topic_partition = self.shared.topic_partition.clone();
         let here = || topic_partition.clone();
         let offset = self.position;
         let error = match trouble {
@@ -308,7 +305,7 @@ impl Task {
             Trouble::UnknownPartition => return Err(ReadError::UnknownPartition { topic_partition: here() }.into()),
             Trouble::NoLeader => ReadError::NoLeader { topic_partition: here() },
             Trouble::Refused(KafkaCode(code::TOPIC_AUTHORIZATION_FAILED)) => {
-                return Err(ReadError::NotAuthorized { topic: self.topic_partition.topic.clone() }.into());
+                return Err(ReadError::NotAuthorized { topic: self.shared.topic_partition.topic.clone() }.into());
             }
             Trouble::Refused(code @ KafkaCode(code::OFFSET_OUT_OF_RANGE)) => {
                 self.compare_with_log().await?;
@@ -332,10 +329,10 @@ impl Task {
     /// After OFFSET_OUT_OF_RANGE, which does not tell the log's bounds. Nothing, when the position lies inside them: the
     /// broker that answered may have just begun to lead and not know its high watermark yet.
     async fn compare_with_log(&self) -> Result<(), Stop> {
-        let TopicPartition { topic, partition } = &self.topic_partition;
+        let TopicPartition { topic, partition } = &self.shared.topic_partition;
         let queries = [(*partition, OffsetQuery::Earliest), (*partition, OffsetQuery::Latest)];
-        let bounds = self.cluster.list_offsets(topic, &queries, Isolation::ReadUncommitted).await;
-        let here = || self.topic_partition.clone();
+        let bounds = self.shared.cluster.list_offsets(topic, &queries, Isolation::ReadUncommitted).await;
+        let here = || self.shared.topic_partition.clone();
         let requested = self.position;
         let bounds = bounds.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
         let mut bounds = bounds.iter().filter_map(|answer| answer.found.map(|found| found.offset));
@@ -358,11 +355,12 @@ impl Task {
         let took = asked_at.elapsed();
         let begin = self.position;
         if let Some(log_start_offset) = log_start_offset.filter(|log_start| *log_start > begin)
-            && walk::first_offset_from(&records, begin, &self.options.batch_limits).is_none_or(|first| first > begin)
+            && walk::first_offset_from(&records, begin, &self.shared.options.batch_limits)
+                .is_none_or(|first| first > begin)
         {
             // The broker read at the position and found a gap there. It moved the log's start over the position meanwhile, so
             // nobody can say that the gap was compaction.
-            let topic_partition = self.topic_partition.clone();
+            let topic_partition = self.shared.topic_partition.clone();
             let requested = begin;
             return Err(
                 ReadError::OffsetOutOfRange { topic_partition, requested, log_start_offset, high_watermark }.into()
@@ -372,18 +370,22 @@ impl Task {
         held.resize(received);
         let frame = Arc::new(held);
         let range = OffsetRange::new(begin, self.end);
-        let limits = self.options.batch_limits;
-        let mut walk = Walk::new(records, range, self.options.isolation, aborted, limits.check_crcs);
+        let limits = self.shared.options.batch_limits;
+        let mut walk = Walk::new(records, range, self.shared.options.isolation, aborted, limits.check_crcs);
         if let Some(tail) = walk.doubtful()
             && ![high_watermark, last_stable_offset].contains(&tail.next_offset)
         {
             match self.doubt(&tail, high_watermark).await {
-                Ok(()) => {}
+                Ok(true) => {}
+                // Asked again from the same position, too; a broker that never tells is given up in time.
+                Ok(false) => return self.stand(took, last_stable_offset, high_watermark),
                 Err(Doubt::Wrong(error)) => return Err((*error).into()),
                 // Asked again from the same position.
                 Err(Doubt::Trouble(trouble)) => return self.recover(trouble).await,
             }
         }
+        // Only now has the fetch succeeded: what is asked about it may be what fails each time.
+        self.retry.reset();
         let mut gathered = Gathered::default();
         loop {
             let delivery = match walk.next(&limits) {
@@ -414,7 +416,7 @@ impl Task {
             self.shared.meter.add(Sample { received, passed });
             self.grown = 0;
             self.standing = Standing::default();
-            if self.one_fetch {
+            if self.is_open && self.shared.at_once.load(Ordering::Relaxed) > 1 {
                 self.end = self.position;
             }
             return Ok(());
@@ -429,19 +431,19 @@ impl Task {
                     request: "Fetch",
                     failure: RequestFailure::Garbage { what: what.to_owned() },
                 };
-                Err(ReadError::Request { topic_partition: self.topic_partition.clone(), source }.into())
+                Err(ReadError::Request { topic_partition: self.shared.topic_partition.clone(), source }.into())
             }
         }
     }
 
-    /// Asks the leader whether a batch stands where its base offset says.
-    async fn doubt(&mut self, tail: &Tail, high_watermark: i64) -> Result<(), Doubt> {
-        let TopicPartition { topic, partition } = &self.topic_partition;
+    /// Asks the leader whether a batch stands where its base offset says. `false`: it did not tell.
+    async fn doubt(&mut self, tail: &Tail, high_watermark: i64) -> Result<bool, Doubt> {
+        let TopicPartition { topic, partition } = &self.shared.topic_partition;
         if tail.next_offset > high_watermark {
             // The mark came with the batch, but a broker may be late with it.
             let query = [(*partition, OffsetQuery::Latest)];
-            let end = self.cluster.list_offsets(topic, &query, Isolation::ReadUncommitted).await;
-            let here = || self.topic_partition.clone();
+            let end = self.shared.cluster.list_offsets(topic, &query, Isolation::ReadUncommitted).await;
+            let here = || self.shared.topic_partition.clone();
             let requested = self.position;
             let end = end.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
             let high_watermark = end.first().and_then(|end| end.found).map_or(high_watermark, |end| end.offset);
@@ -452,21 +454,24 @@ impl Task {
         }
         // The batch itself, and enough of the one behind it to tell its offset.
         let bytes = tail.bytes.saturating_add(PROBE_BYTES).min(self.most());
+        self.leave_alone().await;
         let _held = self.room(bytes).await;
         let probe = self.fetch_from(tail.span.base_offset.saturating_sub(1), bytes).await.map_err(Doubt::Trouble)?;
         walk::confirm(tail, &probe.records).map_err(|wrong| self.unreadable(wrong).into())
     }
 
-    /// Room for the records of a compressed batch, as far as they can be guessed, or of old messages. What is gathered goes out before the task
-    /// waits: the consumer may free room with it.
+    /// Room for the records of a compressed batch, as far as they can be guessed, or of old messages. What is gathered goes
+    /// out before the task waits: the consumer may free room with it.
     async fn make_room(&mut self, gathered: &mut Gathered, before: i64, stored: &Stored) -> Result<(), Stop> {
         let bytes = stored.bytes().len();
         let expected = if stored.is_compressed() {
-            bytes.saturating_mul(self.expansion).min(self.options.batch_limits.max_decompressed_bytes)
+            bytes
+                .saturating_mul(self.shared.meter.expansion())
+                .min(self.shared.options.batch_limits.max_decompressed_bytes)
         } else {
             bytes
         };
-        let held = match self.options.budget.try_acquire(expected) {
+        let held = match self.shared.options.budget.try_acquire(expected) {
             Some(held) => held,
             None => {
                 self.hand_on(gathered, before).await?;
@@ -483,7 +488,7 @@ impl Task {
     /// Checks, decompresses and trims a batch, and adds it to what is gathered. The outer error: the runtime is shutting
     /// down.
     async fn open(&mut self, delivery: Delivery, gathered: &mut Gathered) -> Result<Result<(), BatchError>, Stop> {
-        let limits = self.options.batch_limits;
+        let limits = self.shared.options.batch_limits;
         let (is_copied, is_compressed) = (delivery.stored.is_copied(), delivery.stored.is_compressed());
         let stored = delivery.stored.bytes().len();
         let open = move |Delivery { stored, range }: Delivery| {
@@ -503,7 +508,7 @@ impl Task {
             Err(error) => return Ok(Err(error)),
         };
         if is_compressed {
-            self.expansion = (bytes / stored.max(1)).saturating_add(1);
+            self.shared.meter.expanded(stored, bytes);
         }
         if is_copied {
             gathered.opened_bytes += bytes;
@@ -526,7 +531,8 @@ impl Task {
             return Ok(());
         }
         let lease = (opened.is_some() || frame.is_some()).then(|| Lease::new((opened, frame)));
-        let chunk = Chunk { topic_partition: self.topic_partition.clone(), batches, next_offset: position, lease };
+        let chunk =
+            Chunk { topic_partition: self.shared.topic_partition.clone(), batches, next_offset: position, lease };
         self.demand.sending();
         self.chunks.send(Ok(chunk)).await.map_err(|_| Stop::Dropped)?;
         self.position = position;
@@ -538,13 +544,13 @@ impl Task {
     fn stand(&mut self, took: Duration, last_stable_offset: i64, high_watermark: i64) -> Result<(), Stop> {
         let throttled = self.not_before.saturating_duration_since(Instant::now());
         // A broker that does not use its time to wait is not asked again and again.
-        let unused = self.options.fetch_max_wait.saturating_sub(took);
+        let unused = self.shared.options.fetch_max_wait.saturating_sub(took);
         let pause = EMPTY_PAUSE.saturating_mul(1 << self.standing.fetches.min(16)).min(unused).max(throttled);
         self.standing.fetches = self.standing.fetches.saturating_add(1);
         self.standing.time = self.standing.time.saturating_add(took).saturating_add(pause);
-        if self.standing.time >= self.options.stall_timeout {
+        if self.standing.time >= self.shared.options.stall_timeout {
             return Err(ReadError::Stalled {
-                topic_partition: self.topic_partition.clone(),
+                topic_partition: self.shared.topic_partition.clone(),
                 offset: self.position,
                 waited: self.standing.time,
                 last_stable_offset,
@@ -562,7 +568,7 @@ impl Task {
         let most = self.most();
         if asked >= most || size.is_some_and(|size| size > most) {
             return Err(ReadError::BatchTooLarge {
-                topic_partition: self.topic_partition.clone(),
+                topic_partition: self.shared.topic_partition.clone(),
                 offset: self.position,
                 bytes: size.unwrap_or(asked) as u64,
                 limit: most,
@@ -574,7 +580,7 @@ impl Task {
     }
 
     fn unreadable(&self, unreadable: Unreadable) -> ReadError {
-        let topic_partition = self.topic_partition.clone();
+        let topic_partition = self.shared.topic_partition.clone();
         match unreadable {
             Unreadable::Batch(source) => ReadError::Batch { topic_partition, source },
             Unreadable::Marker(source) => ReadError::Marker { topic_partition, source },

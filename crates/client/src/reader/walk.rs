@@ -242,16 +242,18 @@ fn order(records: &Bytes, position: i64) -> Result<Option<Tail>, Unreadable> {
 ///
 /// The broker answers with the first batch that ends at or behind the offset that it was asked for. If that is another than
 /// the doubtful one, the gap holds records, and its base offset is wrong. If it is the same, what stands behind it must follow
-/// it; if nothing does, as at the end of a segment, nothing speaks against it.
-pub(super) fn confirm(tail: &Tail, probe: &Bytes) -> Result<(), Unreadable> {
+/// it; if nothing does, as at the end of a segment, nothing speaks against it. `false`: no batch came, as from a broker that
+/// throttles, so it told nothing.
+pub(super) fn confirm(tail: &Tail, probe: &Bytes) -> Result<bool, Unreadable> {
     let asked = tail.span.base_offset.saturating_sub(1);
     order(probe, asked)?;
     let mut entries = split_record_set(probe.clone(), asked, false).flatten();
     match entries.find(|stored| stored.next_offset() > asked) {
+        None => Ok(false),
         Some(first) if first.span().base_offset != tail.span.base_offset => {
             Err(Unreadable::OutOfOrder { base_offset: first.span().base_offset, before: tail.next_offset })
         }
-        _ => Ok(()),
+        Some(_) => Ok(true),
     }
 }
 
@@ -402,8 +404,10 @@ mod tests {
     fn a_probe_before_a_doubtful_batch_tells_a_gap_from_a_wrong_offset() {
         let walk = Walk::new(plain(500, 10), OffsetRange::new(10, 900), Isolation::ReadCommitted, vec![], true);
         let tail = walk.doubtful().unwrap();
-        confirm(&tail, &plain(500, 10)).unwrap();
-        confirm(&tail, &set(&[plain(500, 10), plain(510, 5)])).unwrap();
+        assert!(confirm(&tail, &plain(500, 10)).unwrap());
+        assert!(confirm(&tail, &set(&[plain(500, 10), plain(510, 5)])).unwrap());
+        assert!(!confirm(&tail, &Bytes::new()).unwrap(), "nothing tells nothing");
+        assert!(!confirm(&tail, &plain(500, 10).slice(..40)).unwrap());
         let wrong = |probe| confirm(&tail, &probe).unwrap_err();
         assert_eq!(wrong(plain(490, 10)), Unreadable::OutOfOrder { base_offset: 490, before: 510 });
         let followed = set(&[plain(500, 10), plain(20, 10)]);

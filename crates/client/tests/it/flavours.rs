@@ -135,7 +135,7 @@ async fn a_reader_whose_consumer_rests_longer_than_an_idle_cut_reads_on() {
 
 #[tokio::test]
 async fn a_tail_that_is_left_alone_is_kept_alive_by_its_fetches() {
-    let stage = Stage::set(idle(Duration::from_millis(500))).await;
+    let stage = Stage::set(idle(Duration::from_secs(2))).await;
     let client = stage.client().await;
     let mut options = small_fetches();
     options.fetch_max_wait = Duration::from_millis(50);
@@ -143,7 +143,7 @@ async fn a_tail_that_is_left_alone_is_kept_alive_by_its_fetches() {
     let mut reader = client.read(slice(TOPIC, 0, RECORDS, RECORDS + 1), options);
     let waiting = tokio::spawn(async move { drain(&mut reader).await });
     eventually("the idle cut of the connection that nobody uses", || stage.cluster.idle_cuts() > 0).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(stage.cluster.idle_cuts(), 1, "the tail's own connection lives");
     append(stage.upstream(), 0, 1).await;
     let (offsets, end) = waiting.await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
 use tidegate_broker::testing::{Fault, Moment, Rule, Setup};
-use tidegate_client::{Cluster, ClusterConfig, NewTopic, ReaderOptions};
+use tidegate_client::{Cluster, ClusterConfig, NewTopic, ReaderOptions, WidthReason};
 use tidegate_wire::{BatchOptions, BatchWriter};
 use tokio::net::TcpStream;
 
@@ -72,8 +72,9 @@ async fn several_connections_are_used_and_next_to_nothing_comes_twice() {
         let stored = 2_048 * batch(16, 500).len() as u64;
         let received = reader.totals().received;
         assert!(received * 100 <= stored * 105, "{received} bytes came for {stored}");
+        assert_ne!(reader.choice().reason, WidthReason::Begun);
         if fetches_in_flight.is_some() {
-            assert!(stage.cluster.connections() - before >= 8);
+            assert!(stage.cluster.connections() - before >= 8 && reader.choice().at_once == 8);
         }
     }
 }
@@ -81,10 +82,10 @@ async fn several_connections_are_used_and_next_to_nothing_comes_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pieces_of_any_width_and_batches_of_any_size_make_the_whole() {
     // Small and large batches by turns, so that no estimate of where a piece ends is right.
-    let sizes = [(1, 10), (40, 30), (3, 9_000), (200, 5), (1, 70_000), (7, 300)];
-    let (stage, end) = stage(Setup::default(), sizes.into_iter().cycle().take(150)).await;
+    let sizes = [(1, 10), (40, 30), (3, 900), (200, 5), (1, 7_000), (7, 30)];
+    let (stage, end) = stage(Setup::default(), sizes.into_iter().cycle().take(600)).await;
     let client = Cluster::connect(patient(&stage)).await.unwrap();
-    for (width, bytes) in [(1, 1), (2, 1), (2, 50_000), (3, 4_000), (8, 100_000), (32, 70_000)] {
+    for (width, bytes) in [(1, 1), (2, 1), (2, 50_000), (3, 4_000), (8, 100_000), (32, 20_000)] {
         for range in [(0, end), (1, end - 1), (end / 3, end / 2), (end - 1, end)] {
             let options = ReaderOptions {
                 fetches_in_flight: Some(width),
@@ -104,9 +105,9 @@ async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
     let moments = [Moment::BeforeRequest, Moment::BeforeAnswer, Moment::InsideAnswer, Moment::AfterAnswer];
     let mut faults: Vec<Fault> = moments.map(Fault::Cut).into();
     faults.extend([Fault::Error(6), Fault::Error(75), Fault::Empty { throttle: Duration::from_millis(2) }]);
-    let sizes = [(20, 100), (1, 20_000), (5, 1_000)];
+    let sizes = [(2, 100), (1, 600), (3, 50)];
     let setup = || Setup { brokers: 2, ..Setup::default() };
-    let (stage, end) = stage(setup(), sizes.into_iter().cycle().take(120)).await;
+    let (stage, end) = stage(setup(), sizes.into_iter().cycle().take(900)).await;
     for (seed, fault) in faults.into_iter().enumerate() {
         let rule = stage.cluster.rule(Rule::new(fault).on(ApiKey::Fetch).after(seed as u64).times(6).chance(0.5));
         let client = Cluster::connect(patient(&stage)).await.unwrap();
@@ -116,9 +117,11 @@ async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
             fetch_max_wait: Duration::from_millis(20),
             ..ReaderOptions::default()
         };
-        let (offsets, result) = drain(&mut client.read(slice(LOG, 0, 0, end), options)).await;
+        let mut reader = client.read(slice(LOG, 0, 0, end), options);
+        let (offsets, result) = drain(&mut reader).await;
         result.unwrap();
         assert_eq!(offsets, (0..end).collect::<Vec<_>>(), "fault {seed}");
+        assert_eq!(reader.choice().at_once, 6);
         assert!(stage.cluster.fired(rule) > 0, "fault {seed} did not happen");
         stage.cluster.end_faults();
     }
@@ -126,7 +129,7 @@ async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
-    let (stage, end) = stage(Setup::default(), (0..512).map(|_| (16, 500))).await;
+    let (stage, end) = stage(Setup::default(), (0..8_000).map(|_| (1, 450))).await;
     let client = Cluster::connect(patient(&stage)).await.unwrap();
     let budget = tidegate_client::ByteBudget::new(1 << 20);
     let options = ReaderOptions {
@@ -146,7 +149,9 @@ async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
             held.clear();
         }
     }
-    assert!(most <= (1 << 20) + (256 << 10), "{most}");
+    assert_eq!(reader.choice().at_once, 16);
+    // The budget, and one fetch for each time that the consumer waited while it kept what it had.
+    assert!(most <= (1 << 20) + 4 * (128 << 10), "{most}");
     drop((held, reader));
     crate::support::eventually("everything given back", || budget.used() == 0).await;
 }

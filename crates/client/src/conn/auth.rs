@@ -128,8 +128,9 @@ impl Authenticator {
                 let words = answer.error_message.as_deref().map(|words| said(words, &self.sasl, token));
                 let words = words.filter(|words| !words.is_empty());
                 let code = crate::error::KafkaCode(answer.error_code);
-                let reason = match (words, conversation.token_refusal()) {
-                    (Some(words), Some(status)) if !words.contains(status) => format!("{words} ({status})"),
+                let status = conversation.token_refusal().map(|status| said(status, &self.sasl, token));
+                let reason = match (words, status) {
+                    (Some(words), Some(status)) if !words.contains(&status) => format!("{words} ({status})"),
                     (Some(words), _) => words,
                     (None, Some(status)) => format!("{code} ({status})"),
                     (None, None) => code.to_string(),

@@ -80,7 +80,9 @@ impl Link {
             let ending = Ending(Arc::clone(&account));
             async move {
                 let ending = ending;
-                let cause = serve(transport, queue, limit, &ending.0).await;
+                let (mut queue, waiting) = (queue, Mutex::new(VecDeque::new()));
+                let cause = serve(transport, &mut queue, &waiting, limit, &ending.0).await;
+                // Before those who wait are woken by the end of what they wait for: they ask for the cause.
                 let _ = ended.set(cause);
             }
         });
@@ -220,18 +222,19 @@ impl Drop for Link {
 /// Writes requests and reads responses until something ends the connection.
 async fn serve(
     transport: Transport,
-    queue: mpsc::UnboundedReceiver<Call>,
+    queue: &mut mpsc::UnboundedReceiver<Call>,
+    waiting: &Mutex<VecDeque<Call>>,
     limit: FrameLimit,
     account: &Account,
 ) -> RequestFailure {
     match transport {
         Transport::Plain(mut stream) => {
             let (read, write) = stream.split();
-            both(read, write, queue, limit, account).await
+            both(read, write, queue, waiting, limit, account).await
         }
         Transport::Tls(stream) => {
             let (read, write) = tokio::io::split(stream);
-            both(read, write, queue, limit, account).await
+            both(read, write, queue, waiting, limit, account).await
         }
     }
 }
@@ -239,14 +242,14 @@ async fn serve(
 async fn both(
     read: impl AsyncRead + Unpin,
     write: impl AsyncWrite + Unpin,
-    queue: mpsc::UnboundedReceiver<Call>,
+    queue: &mut mpsc::UnboundedReceiver<Call>,
+    waiting: &Mutex<VecDeque<Call>>,
     limit: FrameLimit,
     account: &Account,
 ) -> RequestFailure {
-    let waiting = Mutex::new(VecDeque::new());
     // Both sides in one task: a peer that stops reading must not stop us from reading.
-    let writing = pin!(write_calls(write, queue, &waiting));
-    let reading = pin!(read_answers(read, &waiting, limit, account));
+    let writing = pin!(write_calls(write, queue, waiting));
+    let reading = pin!(read_answers(read, waiting, limit, account));
     first(writing, reading).await
 }
 
@@ -256,7 +259,7 @@ async fn first(a: impl Future<Output = RequestFailure>, b: impl Future<Output = 
 
 async fn write_calls(
     mut write: impl AsyncWrite + Unpin,
-    mut queue: mpsc::UnboundedReceiver<Call>,
+    queue: &mut mpsc::UnboundedReceiver<Call>,
     waiting: &Mutex<VecDeque<Call>>,
 ) -> RequestFailure {
     while let Some(call) = queue.recv().await {
@@ -303,6 +306,7 @@ async fn read_answers(
             Some(id) if id == call.correlation_id => drop(call.answer.send(frame)),
             id => {
                 let sent = call.correlation_id;
+                waiting.lock().push_front(call);
                 let what = match id {
                     Some(id) => format!("its correlation id is {id}, but that of the request is {sent}"),
                     None => format!("it holds {} bytes, too few for a correlation id", frame.len()),

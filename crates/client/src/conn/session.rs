@@ -60,20 +60,24 @@ pub(super) async fn keep(
 /// A token, asked for until one comes or the session ends. `None`: the connection is no longer there, or was given up.
 async fn prepared(connection: &Weak<Inner>, authenticator: &Authenticator, end: Instant) -> Option<Prepared> {
     let mut pause = PAUSE.0;
-    let mut last = RequestFailure::Closed;
     loop {
-        match timeout_at(end, authenticator.prepare()).await {
+        let asked = Instant::now();
+        let failure = match timeout_at(end, authenticator.prepare()).await {
             Ok(Ok(prepared)) => return Some(prepared),
             Ok(Err(failure)) => {
                 let inner = connection.upgrade()?;
                 tracing::warn!(broker = %inner.address, %failure, "no token to renew the session with; it is asked for again");
-                last = failure;
+                failure
             }
-            Err(_) => {}
-        }
+            Err(_) => {
+                let after = end.saturating_duration_since(asked);
+                tracing::warn!(?after, "no token came before the session ended");
+                RequestFailure::Timeout { after }
+            }
+        };
         if Instant::now() + pause >= end {
             if let Some(inner) = connection.upgrade() {
-                inner.link.close(last);
+                inner.link.close(failure);
             }
             return None;
         }

@@ -3,14 +3,11 @@
 use http::StatusCode;
 use serde::Deserialize;
 
-/// The most of a registry's own words that is shown.
-const MAX_MESSAGE_CHARACTERS: usize = 300;
+use crate::security::quoted;
 
 /// What an answer means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is what was asked for.
-    Good,
     /// There is no such thing.
     NotFound { code: i64, message: String },
     /// The request is refused, and will be the next time.
@@ -27,20 +24,18 @@ struct ErrorBody {
     message: String,
 }
 
-/// Judges an answer.
+/// Judges an answer that is no success.
 ///
 /// That something is not there is believed only in the API's own form: a proxy, or a web server that the address leads to by
 /// mistake, answers 404 to everything.
 pub(super) fn judge(status: StatusCode, body: &[u8]) -> Verdict {
-    if status == StatusCode::OK {
-        return Verdict::Good;
-    }
     let error = serde_json::from_slice::<ErrorBody>(body).ok();
     let code = error.as_ref().map(|error| error.error_code);
     let message = match error {
-        Some(error) => short(&error.message),
-        None => short(&String::from_utf8_lossy(body)),
+        Some(error) => quoted(&error.message),
+        None => quoted(&String::from_utf8_lossy(body)),
     };
+    let message = if message.is_empty() { "it gives no reason".to_owned() } else { message };
     match (status.as_u16(), code) {
         (404, Some(code @ (404 | 40_400..=40_499))) => Verdict::NotFound { code, message },
         (404, _) => {
@@ -54,16 +49,6 @@ pub(super) fn judge(status: StatusCode, body: &[u8]) -> Verdict {
         }
         _ => Verdict::Refused { code, message },
     }
-}
-
-/// A stranger's words on one line, cut.
-fn short(text: &str) -> String {
-    let mut characters = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut short: String = characters.by_ref().take(MAX_MESSAGE_CHARACTERS).collect();
-    if characters.next().is_some() {
-        short.push('…');
-    }
-    if short.is_empty() { "it gives no reason".to_owned() } else { short }
 }
 
 #[cfg(test)]
@@ -91,12 +76,5 @@ mod tests {
         for status in [301, 400, 401, 403, 405, 409, 422] {
             assert!(matches!(of(status, ""), Verdict::Refused { .. }), "{status}");
         }
-        assert_eq!(of(200, ""), Verdict::Good);
-    }
-
-    #[test]
-    fn a_strangers_words_are_cut() {
-        let Verdict::Later { message } = of(500, &"x\n".repeat(10_000)) else { panic!() };
-        assert!(message.chars().count() <= MAX_MESSAGE_CHARACTERS + 1 && !message.contains('\n'));
     }
 }

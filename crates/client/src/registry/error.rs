@@ -37,7 +37,15 @@ pub enum RegistryError {
         /// What happened the last time.
         last: String,
     },
-    /// The request could not be made, or its answer is too large.
+    /// What it answers is larger than the limit. Asking again does not help.
+    #[error("{request}: the answer is longer than {limit} bytes")]
+    AnswerTooLarge {
+        /// What was asked of whom.
+        request: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// The request could not be made.
     #[error("{request}: {reason}")]
     Request {
         /// What was asked of whom.

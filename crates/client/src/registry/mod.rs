@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 
 use crate::config::RetryLimits;
 use crate::http::{HttpClient, HttpFailure, HttpLimits};
@@ -197,24 +197,27 @@ impl RegistryClient {
             Attempt::Final(RegistryError::Request { request: request.clone(), reason: error.to_string() })
         })?;
         let answer = self.http.send(sent).await.map_err(|error| match error.failure {
-            HttpFailure::Address { .. } | HttpFailure::TooLarge { .. } => {
+            HttpFailure::TooLarge { limit } => {
+                Attempt::Final(RegistryError::AnswerTooLarge { request: request.clone(), limit })
+            }
+            HttpFailure::Address { .. } => {
                 Attempt::Final(RegistryError::Request { request: request.clone(), reason: error.failure.to_string() })
             }
             _ => Attempt::Again(self.hide(&error.to_string())),
         })?;
-        match judge(answer.status(), answer.body()) {
-            Verdict::Good => Ok(answer.into_body()),
-            Verdict::NotFound { code, message } => {
-                Err(Attempt::Final(RegistryError::NotFound { code, message: self.hide(&message) }))
-            }
-            Verdict::Refused { code, message } => {
-                let (status, message) = (answer.status(), self.hide(&message));
-                Err(Attempt::Final(RegistryError::Refused { request, status, code, message }))
-            }
-            Verdict::Later { message } => {
-                Err(Attempt::Again(format!("{request}: {}: {}", answer.status(), self.hide(&message))))
-            }
+        let status = answer.status();
+        if status == StatusCode::OK {
+            return Ok(answer.into_body());
         }
+        // Before anything is cut: the rest of a secret that was cut is not found any more.
+        let said = self.hide(&String::from_utf8_lossy(answer.body()));
+        Err(match judge(status, said.as_bytes()) {
+            Verdict::NotFound { code, message } => Attempt::Final(RegistryError::NotFound { code, message }),
+            Verdict::Refused { code, message } => {
+                Attempt::Final(RegistryError::Refused { request, status, code, message })
+            }
+            Verdict::Later { message } => Attempt::Again(format!("{request}: {status}: {message}")),
+        })
     }
 
     /// A registry may send back what it was sent.

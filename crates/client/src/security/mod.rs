@@ -13,6 +13,7 @@ pub(crate) use hint::{find as rustls_error, tls_hint};
 pub use sasl::{Extensions, Sasl, SaslProblem};
 pub use scram::{ScramError, ScramHash};
 pub use secret::Secret;
+pub(crate) use secret::quoted;
 pub use tls::{PemProblem, TlsIdentity, TlsSettingError, TlsSettings, Trust};
 pub use token::{
     CommandTokens, FileTokens, OidcSettings, OidcTokens, Token, TokenError, TokenFailure, TokenFuture, TokenSource,

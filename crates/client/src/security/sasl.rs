@@ -212,7 +212,7 @@ impl Conversation {
                 // RFC 7628, 3.2.3: the server's error is acknowledged, and then it fails the exchange.
                 Ok(Step::Send(vec![1]))
             }
-            State::TokenRefused(reason) => Err(SaslProblem::Token { reason }),
+            State::TokenRefused(reason) => Err(SaslProblem::Token { reason: quoted(&reason) }),
             State::Scram(client) => {
                 let challenge = client.challenge(message)?;
                 Ok(Step::Prove(Box::new(Proof { client, message: message.to_vec(), challenge })))
@@ -222,7 +222,7 @@ impl Conversation {
         }
     }
 
-    /// What the broker said about the token, before it fails the exchange without a reason.
+    /// What the broker said about the token, before it fails the exchange without a reason: for [`said`].
     pub(crate) fn token_refusal(&self) -> Option<&str> {
         match &self.state {
             State::TokenRefused(reason) => Some(reason),
@@ -233,11 +233,9 @@ impl Conversation {
 
 /// The words of a broker, without what `sasl` and `token` keep secret.
 pub(crate) fn said(text: &str, sasl: &Sasl, token: Option<&Token>) -> String {
-    let mut text = quoted(text);
-    for secret in sasl.secret().into_iter().chain(token.map(Token::value)) {
-        text = secret.hide_in(&text);
-    }
-    text
+    // Hidden before it is cut: the rest of a secret that was cut is not found any more.
+    let secrets = sasl.secret().into_iter().chain(token.map(Token::value));
+    quoted(&secrets.fold(text.to_owned(), |text, secret| secret.hide_in(&text)))
 }
 
 /// RFC 7628, 3.1.
@@ -256,7 +254,7 @@ fn refusal(message: &[u8]) -> String {
     let status = serde_json::from_str::<serde_json::Value>(&text)
         .ok()
         .and_then(|json| json.get("status").and_then(|status| status.as_str().map(str::to_owned)));
-    quoted(&status.unwrap_or_else(|| text.into_owned()))
+    status.unwrap_or_else(|| text.into_owned())
 }
 
 fn nonce() -> Result<String, SaslProblem> {

@@ -125,7 +125,8 @@ pub(super) fn refusal(body: &[u8], secret: &Secret) -> String {
         (error, "") => error.to_owned(),
         (error, description) => format!("{error}: {description}"),
     };
-    secret.hide_in(&quoted(&text))
+    // Hidden before it is cut.
+    quoted(&secret.hide_in(&text))
 }
 
 #[cfg(test)]

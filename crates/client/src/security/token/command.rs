@@ -85,7 +85,7 @@ fn run(argv: &[String], timeout: Duration) -> Result<String, TokenFailure> {
         std::thread::spawn(move || ended.send(Ended::Out(read(out, LONGEST))));
     }
     if let Some(err) = child.stderr.take() {
-        std::thread::spawn(move || ended.send(Ended::Err(read(err, 64 << 10))));
+        std::thread::spawn(move || ended.send(Ended::Err(tail(err))));
     }
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let waited = loop {
@@ -130,6 +130,20 @@ fn read(pipe: impl Read, cap: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     // A pipe that breaks has ended; the exit status tells the rest.
     let _ = pipe.take(cap as u64 + 1).read_to_end(&mut bytes);
+    bytes
+}
+
+/// The end of what a pipe gives. It is read to its end: a command whose pipe is closed while it talks is killed by that.
+fn tail(mut pipe: impl Read) -> Vec<u8> {
+    const KEPT: usize = 64 << 10;
+    let (mut bytes, mut piece) = (Vec::new(), [0; 8 << 10]);
+    // A pipe that breaks has ended; the exit status tells the rest.
+    while let Ok(count @ 1..) = pipe.read(&mut piece) {
+        bytes.extend_from_slice(piece.get(..count).unwrap_or_default());
+        if bytes.len() > 2 * KEPT {
+            bytes.drain(..bytes.len() - KEPT);
+        }
+    }
     bytes
 }
 

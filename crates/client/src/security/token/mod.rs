@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Mutex;
 
@@ -171,7 +171,12 @@ struct Shared {
     source: Box<dyn TokenSource>,
     /// Locked while the source is asked, so that connections which open together ask once.
     held: Mutex<Option<Held>>,
+    /// The last failure, for those who waited while it happened.
+    failed: parking_lot::Mutex<Option<(Instant, TokenError)>>,
 }
+
+/// How long a token that is good is given out without asking, after the source has failed.
+const HELD_ON: Duration = Duration::from_secs(5);
 
 struct Held {
     token: Token,
@@ -187,7 +192,13 @@ impl fmt::Debug for Tokens {
 impl Tokens {
     /// The tokens of `source`.
     pub fn new(source: impl TokenSource) -> Self {
-        Self { shared: Arc::new(Shared { source: Box::new(source), held: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared {
+                source: Box::new(source),
+                held: Mutex::default(),
+                failed: parking_lot::Mutex::default(),
+            }),
+        }
     }
 
     /// A token that is good now.
@@ -195,10 +206,14 @@ impl Tokens {
     /// # Errors
     /// [`TokenError`]. While a held token is good, a source that fails is only warned about.
     pub async fn token(&self) -> Result<Token, TokenError> {
+        let came = Instant::now();
         let mut held = self.shared.held.lock().await;
         let now = SystemTime::now();
         if let Some(held) = held.as_ref().filter(|held| now < held.until) {
             return Ok(held.token.clone());
+        }
+        if let Some((_, error)) = self.shared.failed.lock().as_ref().filter(|(at, _)| *at > came) {
+            return Err(error.clone());
         }
         let asked = match self.shared.source.token().await {
             Ok(token) if token.is_over(SystemTime::now()) => Err(TokenFailure::Expired),
@@ -212,12 +227,17 @@ impl Tokens {
             }
             Err(failure) => {
                 let error = TokenError { source_text: self.shared.source.describe(), failure };
-                match held.as_ref().filter(|held| !self.shared.source.is_cheap() && !held.token.is_over(now)) {
+                match held.as_mut().filter(|held| !self.shared.source.is_cheap() && !held.token.is_over(now)) {
                     Some(held) if held.token.expires_at.is_some() => {
                         tracing::warn!(%error, "the token that is held is used for longer");
+                        // Others need not wait for a source that fails.
+                        held.until = now + HELD_ON;
                         Ok(held.token.clone())
                     }
-                    _ => Err(error),
+                    _ => {
+                        *self.shared.failed.lock() = Some((Instant::now(), error.clone()));
+                        Err(error)
+                    }
                 }
             }
         }

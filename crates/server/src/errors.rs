@@ -385,6 +385,9 @@ fn schema_fetch(error: &SchemaFetchError) -> Coded {
         SchemaFetchError::Registry(RegistryError::Request { request, reason: _ }) => {
             Coded::from(Code::RegistryRefused).with("request", request)
         }
+        SchemaFetchError::Registry(RegistryError::AnswerTooLarge { request, limit }) => {
+            Coded::from(Code::RegistryRefused).with("request", request).with("limit", limit)
+        }
         SchemaFetchError::Registry(RegistryError::NotFound { code, message: _ }) => {
             Coded::from(Code::RegistryRefused).with("registry_error", code)
         }

@@ -1,5 +1,6 @@
 //! Several clusters behind one server, told apart by the names that its configuration gives them.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,6 +46,13 @@ impl ClusterName {
 
     /// The name.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Ordered as its text is, which is what lets a map of names be asked by one.
+impl Borrow<str> for ClusterName {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -98,8 +106,7 @@ impl Clusters {
     pub fn get(&self, name: Option<&str>) -> Result<&Engine, ClusterError> {
         let asked = name.filter(|name| !name.is_empty());
         let wanted = asked.or(self.default_name()).ok_or_else(|| ClusterError::Unnamed { known: self.names() })?;
-        let found = self.engines.iter().find(|(known, _)| known.as_str() == wanted);
-        found.map(|(_, engine)| engine).ok_or_else(|| {
+        self.engines.get(wanted).ok_or_else(|| {
             // Not the whole of a name that may be as long as a request.
             let name = wanted.chars().take(MAX_NAME_BYTES).collect();
             ClusterError::Unknown { name, known: self.names() }
@@ -121,10 +128,10 @@ impl Clusters {
 
     /// Which of them a request means that names none.
     pub fn default_name(&self) -> Option<&str> {
-        let mut names = self.engines.keys().map(ClusterName::as_str);
-        match names.clone().find(|name| *name == ClusterName::DEFAULT) {
-            None if self.engines.len() == 1 => names.next(),
-            default => default,
+        match self.engines.get_key_value(ClusterName::DEFAULT) {
+            Some((default, _)) => Some(default.as_str()),
+            None if self.engines.len() == 1 => self.engines.keys().next().map(ClusterName::as_str),
+            None => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -49,9 +49,11 @@ struct State {
     kept: HashMap<SchemaKey, Kept>,
     /// Counts the uses, to tell which was the last.
     uses: u64,
-    /// The schemas that are being fetched: whoever needs one waits for the same answer.
-    flights: HashMap<SchemaKey, Arc<OnceCell<Result<Resolved, SchemaFetchError>>>>,
+    /// The schemas that are being fetched: whoever needs one waits for the same answer, and those who wait keep it.
+    flights: HashMap<SchemaKey, Weak<Fetching>>,
 }
+
+type Fetching = OnceCell<Result<Resolved, SchemaFetchError>>;
 
 struct Kept {
     schema: Resolved,
@@ -185,11 +187,14 @@ impl Registry {
             if let Some(kept) = state.get(key, self.inner.limits.unusable_for) {
                 return Ok(kept);
             }
-            Arc::clone(state.flights.entry(key).or_default())
+            // Those that nobody waits for any more.
+            state.flights.retain(|_, flight| flight.strong_count() > 0);
+            let flight = state.flights.get(&key).and_then(Weak::upgrade).unwrap_or_default();
+            state.flights.insert(key, Arc::downgrade(&flight));
+            flight
         };
-        let flight = Flight { registry: self, key, cell: flight };
         // Whoever polls it first does the work; when that caller goes away, another one takes it up.
-        flight.cell.get_or_init(|| self.fetch_and_keep(key)).await.clone()
+        flight.get_or_init(|| self.fetch_and_keep(key)).await.clone()
     }
 
     /// A schema, if it is kept.
@@ -213,9 +218,16 @@ impl Registry {
             SchemaKey::Guid(_) => SchemaName::Guid(&text),
         };
         let unusable = |reason: String| Ok(Resolved::Unusable(format!("{key}: {reason}").into()));
+        // Ids are signed where registries are written. One may refuse such a path in any way, and that must not end a read: it
+        // is what a value looks like that names no schema at all.
+        if matches!(key, SchemaKey::Id(id) if i32::try_from(id).is_err()) {
+            return unusable("no registry gives such an id".to_owned());
+        }
         let root = match self.inner.client.schema(name).await {
             Ok(json) => schema_of(key.to_string(), &json)?,
-            Err(error @ RegistryError::NotFound { .. }) => return unusable(error.to_string()),
+            Err(error @ (RegistryError::NotFound { .. } | RegistryError::AnswerTooLarge { .. })) => {
+                return unusable(error.to_string());
+            }
             Err(error) => return Err(error.into()),
         };
         let root = match root {
@@ -229,7 +241,9 @@ impl Registry {
         while let Some(next) = assembly.next().cloned() {
             let found = match self.inner.client.version(&next.subject, Some(next.version)).await {
                 Ok(json) => schema_of(next.to_string(), &json)?,
-                Err(error @ RegistryError::NotFound { .. }) => Err(format!("it refers to {next}: {error}")),
+                Err(error @ (RegistryError::NotFound { .. } | RegistryError::AnswerTooLarge { .. })) => {
+                    Err(format!("it refers to {next}: {error}"))
+                }
                 Err(error) => return Err(error.into()),
             };
             let supplied = match found {
@@ -323,26 +337,6 @@ impl State {
         }
         self.uses += 1;
         self.kept.insert(key, Kept { schema, used: self.uses, since: Instant::now() });
-    }
-}
-
-/// One caller's part in fetching a schema. The last one to go takes the flight off the list, whether it arrived or not.
-struct Flight<'a> {
-    registry: &'a Registry,
-    key: SchemaKey,
-    cell: Arc<OnceCell<Result<Resolved, SchemaFetchError>>>,
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        let mut state = self.registry.inner.state.lock();
-        // Under the lock nobody else can take a part: two are the list's and this one.
-        if self.cell.initialized() || Arc::strong_count(&self.cell) == 2 {
-            let is_listed = state.flights.get(&self.key).is_some_and(|listed| Arc::ptr_eq(listed, &self.cell));
-            if is_listed {
-                state.flights.remove(&self.key);
-            }
-        }
     }
 }
 

@@ -92,7 +92,9 @@ impl v1::tidegate_server::Tidegate for Service {
         }
         let engine = self.clusters.get(Some(&first.cluster)).map_err(status)?;
         let mut publishing = place.publish(engine, &first.topic).await.map_err(status)?;
-        let received = receive(&mut publishing, first, &mut incoming).await;
+        let cluster = Some(&*first.cluster).filter(|name| !name.is_empty()).or(self.clusters.default_name());
+        let cluster = cluster.unwrap_or_default().to_owned();
+        let received = receive(&mut publishing, first, &cluster, &mut incoming).await;
         let warnings = publishing.warnings();
         // Nothing is taken in silence: also a failed request says how many of its records stand.
         let (summary, failure) = publishing.settle().await;
@@ -115,16 +117,17 @@ enum Refused {
 async fn receive(
     publishing: &mut Publishing,
     first: v1::PublishRequest,
+    cluster: &str,
     incoming: &mut Incoming,
 ) -> Result<(), Refused> {
-    let (topic, cluster) = (first.topic.clone(), first.cluster.clone());
+    let topic = first.topic.clone();
     let mut message = Some(first);
     while let Some(v1::PublishRequest { topic: named, records, cluster: of }) = message {
         if !named.is_empty() && named != topic {
             return Err(Refused::Ours(elsewhere("topic", &topic, &named)));
         }
         if !of.is_empty() && of != cluster {
-            return Err(Refused::Ours(elsewhere("cluster", &cluster, &of)));
+            return Err(Refused::Ours(elsewhere("cluster", cluster, &of)));
         }
         for record in &records {
             send(publishing, record).await.map_err(|error| Refused::Ours(error.into()))?;

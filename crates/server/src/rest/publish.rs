@@ -127,8 +127,7 @@ async fn publish(
     if decoder.is_identity() && announced.is_some_and(|bytes| bytes > rest.limits.max_body_bytes) {
         return Err(BodyError::TooLarge { limit: rest.limits.max_body_bytes }.into_api().into());
     }
-    let mut publishing = rest.engine(&query)?.publish(topic).await?;
-    publishing.take_json().await?;
+    let publishing = rest.engine(&query)?.publish(topic).await?;
 
     *waits = false;
     let mut upload = Upload { shape, splitter, publishing, places: Places::default(), sent: 0 };
@@ -195,7 +194,12 @@ impl Upload {
     }
 
     async fn send(&mut self, item: Item) -> Result<(), Failure> {
-        let read = incoming::read(&item.text, self.shape, self.publishing.payload());
+        let mut read = incoming::read(&item.text, self.shape, self.publishing.payload());
+        if matches!(read, Err(IncomingError::NoSchema)) {
+            // Asked for when it is needed: records without a value, or with one as stored, need none.
+            self.publishing.take_json().await?;
+            read = incoming::read(&item.text, self.shape, self.publishing.payload());
+        }
         let record = match read {
             Ok(Some(record)) => record,
             Ok(None) => return Ok(()),

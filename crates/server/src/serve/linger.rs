@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// How long the peer has to read the rest and to close. It bounds how long a finished connection keeps its place.
-const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 /// What is read at a time to be thrown away.
 const DISCARD_BYTES: usize = 4 << 10;

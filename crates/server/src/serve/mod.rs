@@ -26,8 +26,9 @@ use connection::Connections;
 
 pub use config::{ServerConfig, StartError};
 
-/// How long the error of a stopped read may take to get out before the connection is cut.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the error of a stopped read may take to get out before the connection is cut: a second, and what the peer has to
+/// read it.
+const LAST_WORDS: Duration = linger::LINGER.saturating_add(Duration::from_secs(1));
 
 /// How long the server rests when the system has no file descriptor for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);

@@ -93,6 +93,9 @@ async fn a_request_reaches_the_cluster_that_it_names_and_no_other() {
     assert_eq!(values(&mut client, "far").await, ["\"far\"", "1", "2"]);
     assert_eq!(values(&mut client, "default").await, ["near"]);
 
+    let same = client.publish(tokio_stream::iter([message("", "5"), message("default", "6")])).await.unwrap();
+    assert_eq!(same.get_ref().records, 2);
+
     // One stream writes to one cluster; what came before the change is told.
     let mixed = client.publish(tokio_stream::iter([message("", "3"), message("far", "4")])).await.unwrap_err();
     let mixed = ApiError::from_status(&mixed).unwrap();

@@ -35,7 +35,7 @@ pub(crate) struct TargetArgs {
     brokers: Option<Brokers>,
 
     /// Ask Kafka brokers directly, reached as this YAML file says: the keys of the configuration's kafka section, with TLS and
-    /// SASL; a whole configuration of `serve` will do
+    /// SASL; of a whole configuration of `serve` that section alone is taken
     #[arg(long, value_name = "FILE", group = "direct", help_heading = "Source")]
     kafka_config: Option<PathBuf>,
 
@@ -91,7 +91,7 @@ pub(crate) struct SchemaArgs {
     pub(crate) includes: Vec<PathBuf>,
 
     /// The schema registry that has the schemas of the topic's values: Protobuf, Avro or JSON
-    #[arg(long, value_name = "URL", conflicts_with = "proto", requires = "brokers", help_heading = "Schema")]
+    #[arg(long, value_name = "URL", conflicts_with = "proto", requires = "direct", help_heading = "Schema")]
     pub(crate) schema_registry: Option<String>,
 }
 

@@ -143,6 +143,14 @@ impl<'de> Deserialize<'de> for SecretSource {
                 Err(E::custom(PLAIN))
             }
 
+            fn visit_i128<E: de::Error>(self, _: i128) -> Result<SecretSource, E> {
+                Err(E::custom(PLAIN))
+            }
+
+            fn visit_u128<E: de::Error>(self, _: u128) -> Result<SecretSource, E> {
+                Err(E::custom(PLAIN))
+            }
+
             fn visit_f64<E: de::Error>(self, _: f64) -> Result<SecretSource, E> {
                 Err(E::custom(PLAIN))
             }
@@ -200,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_secret_in_the_file_itself_is_refused_and_not_repeated() {
-        for yaml in ["hunter22", "'hunter22'", "22778899", "2.277889"] {
+        let numbers = ["22778899", "-22778899", "2.277889", "227788992277889922778899", "-227788992277889922778899"];
+        for yaml in ["hunter22", "'hunter22'"].into_iter().chain(numbers) {
             let error = parse(yaml).unwrap_err();
             assert!(error.contains("{env: NAME}") && !error.contains("22"), "{error}");
         }

@@ -4,7 +4,9 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use tidegate_client::{ByteBudget, Cluster, ClusterConfig, Reader, ReaderOptions, Slice, TlsSettings, Trust};
+use tidegate_client::{
+    ByteBudget, Cluster, ClusterConfig, Fetcher, FetcherOptions, Reader, ReaderOptions, Slice, TlsSettings, Trust,
+};
 use tidegate_model::{OffsetRange, TopicName, TopicPartition};
 use tokio::time::{Instant as TokioInstant, timeout_at};
 
@@ -26,23 +28,24 @@ fn start(task: &Task) -> Result<Vec<(i32, Reader)>> {
     if let Some(ca) = &task.ca {
         config.security.tls = Some(TlsSettings { trust: Trust::PemFile(ca.clone()), ..TlsSettings::default() });
     }
+    let mut fetcher = FetcherOptions::default();
     let mut options = ReaderOptions { budget: ByteBudget::new(BUDGET), ..ReaderOptions::default() };
     for (name, value) in &task.settings {
         match name.as_str() {
             "check.crcs" => options.batch_limits.check_crcs = value.parse()?,
-            "connections.per.broker" => options.connections_per_broker = value.parse()?,
-            "fetches.in.flight" => options.fetches_in_flight = Some(value.parse()?),
+            "connections.per.broker" => fetcher.connections_per_broker = value.parse()?,
+            "fetches.in.flight" => fetcher.fetches_in_flight = Some(value.parse()?),
             "max.partition.fetch.bytes" => options.max_partition_fetch_bytes = value.parse()?,
-            "budget.bytes" => options.budget = ByteBudget::new(value.parse()?),
+            "prefetch.max.bytes" => options.budget = ByteBudget::new(value.parse()?),
             other => bail!("{other} is not a setting of Tidegate's reader"),
         }
     }
-    let cluster = Cluster::new(config)?;
+    let fetcher = Fetcher::new(&Cluster::new(config)?, fetcher);
     let topic = TopicName::new(&task.topic)?;
     let reader = |&(partition, end): &(i32, i64)| {
         let topic_partition = TopicPartition { topic: topic.clone(), partition };
         let slice = Slice { topic_partition, range: OffsetRange::new(0, end) };
-        (partition, cluster.read(slice, options.clone()))
+        (partition, fetcher.read(slice, options.clone()))
     };
     Ok(task.ends.iter().map(reader).collect())
 }
@@ -75,6 +78,7 @@ async fn read_one(
     pauses: bool,
 ) -> Result<(Tally, Option<f64>, String)> {
     let mut pauses = Pauses::new(pauses);
+    let mut broker = None;
     loop {
         let asked = Instant::now();
         let Ok(next) = timeout_at(TokioInstant::from_std(until), reader.next()).await else { break };
@@ -88,6 +92,7 @@ async fn read_one(
             }
         }
         tally.now();
+        broker = reader.facts().broker.or(broker);
         if pauses.due() {
             tokio::time::sleep(PAUSE_FOR).await;
             pauses.resume();
@@ -97,7 +102,21 @@ async fn read_one(
             break;
         }
     }
-    let said = format!("{:?}", reader.choice());
+    let facts = reader.facts();
+    let how = broker.map_or_else(String::new, |choice| {
+        format!("{} connections ({}), {} fetches at once", choice.connections, choice.reason, choice.fetches_in_flight)
+    });
+    let share = |time: std::time::Duration| 100.0 * time.as_secs_f64() / facts.times.total().as_secs_f64().max(1e-9);
+    let times = &facts.times;
+    let said = format!(
+        "{how}; network {:.0} %, budget full {:.0} %, decoding {:.0} %, consumer busy {:.0} %; {:.1} % surplus; {} restarts",
+        share(times.network),
+        share(times.budget_full),
+        share(times.decoding),
+        share(times.consumer_busy),
+        100.0 * (facts.totals.received as f64 / facts.totals.used.max(1) as f64 - 1.0),
+        facts.restarts,
+    );
     Ok((tally, pauses.longest_gap_ms(), said))
 }
 

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tidegate_broker::{Broker, BrokerConfig};
 use tidegate_client::{
-    ByteBudget, Cluster, ClusterConfig, NewTopic, Producer, ProducerSettings, ReaderOptions, RecordToSend, Slice,
+    ByteBudget, Choice, Cluster, ClusterConfig, Fetcher, FetcherOptions, NewTopic, Producer, ProducerSettings,
+    ReaderOptions, RecordToSend, Slice,
 };
 use tidegate_model::{Compression, OffsetRange, TopicName, TopicPartition};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -90,17 +91,19 @@ fn median(mut rates: Vec<f64>) -> f64 {
 async fn read(relay: SocketAddr, topic: &TopicName, at_once: Option<usize>) -> Result<(f64, String), Box<dyn Error>> {
     let cluster = Cluster::connect(ClusterConfig::new([relay.to_string()])).await?;
     let budget = ByteBudget::new(64 << 20);
-    let options = ReaderOptions { fetches_in_flight: at_once, budget, ..ReaderOptions::default() };
+    let fetcher = Fetcher::new(&cluster, FetcherOptions { fetches_in_flight: at_once, ..FetcherOptions::default() });
+    let options = ReaderOptions { budget, ..ReaderOptions::default() };
     let range = OffsetRange::new(0, i64::try_from(RECORDS)?);
     let begun = Instant::now();
     let slice = Slice { topic_partition: TopicPartition::new(topic.clone(), 0), range };
-    let mut reader = cluster.read(slice, options);
-    let (mut records, mut most) = (0_u64, 1);
+    let mut reader = fetcher.read(slice, options);
+    let (mut records, mut most) = (0_u64, None::<Choice>);
     while let Some(chunk) = reader.next().await {
         for batch in chunk?.batches {
             records += batch.records().count() as u64;
         }
-        most = most.max(reader.choice().at_once);
+        let choice = reader.facts().broker.into_iter().chain(most);
+        most = choice.max_by_key(|choice| choice.connections);
     }
     if records != RECORDS {
         return Err(format!("{records} records came").into());
@@ -108,7 +111,8 @@ async fn read(relay: SocketAddr, topic: &TopicName, at_once: Option<usize>) -> R
     let totals = reader.totals();
     let rate = RECORDS as f64 * VALUE_BYTES as f64 / 1e6 / begun.elapsed().as_secs_f64();
     let surplus = 100.0 * (totals.received - totals.used) as f64 / totals.used.max(1) as f64;
-    Ok((rate, format!("up to {most} at once ({}), {surplus:.1} % surplus", reader.choice().reason)))
+    let how = most.map_or_else(String::new, |most| format!("up to {} connections ({})", most.connections, most.reason));
+    Ok((rate, format!("{how}, {surplus:.1} % surplus")))
 }
 
 async fn accept(listener: TcpListener, target: SocketAddr, link: Arc<Mutex<Link>>) {

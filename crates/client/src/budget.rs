@@ -171,13 +171,6 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Registration {
-    /// How many readers share the budget, this one included.
-    pub(crate) fn readers(&self) -> usize {
-        self.shared.state.lock().readers.max(1)
-    }
-}
-
 /// Counts one reader of a budget.
 #[derive(Debug)]
 pub(crate) struct Registration {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::fetch::FetcherOptions;
 use crate::security::Security;
 
 /// How often, and how fast, a request that may succeed later is sent again.
@@ -62,6 +63,8 @@ pub struct ClusterConfig {
     /// gives at most `net.core.rmem_max` (before doubling); less than asked is logged as a warning. What is in force stands in
     /// [`TcpFacts::receive_buffer`](crate::TcpFacts::receive_buffer).
     pub receive_buffer_bytes: Option<usize>,
+    /// How all that is read is fetched.
+    pub fetching: FetcherOptions,
 }
 
 impl ClusterConfig {
@@ -77,6 +80,7 @@ impl ClusterConfig {
             max_response_bytes: 128 << 20,
             max_in_flight: 64,
             connection_max_idle: Duration::from_secs(180),
+            fetching: FetcherOptions::default(),
             receive_buffer_bytes: None,
         }
     }

@@ -1,8 +1,8 @@
-//! The client of a Kafka-protocol cluster: metadata with leader routing, offset lookup, topic administration and bounded
+//! The client of a Kafka-protocol cluster: metadata with leader routing, offset lookup, topic administration and
 //! reading over connections of our own; groups and producing through librdkafka.
 //!
 //! - [`Cluster`] is where everything starts; it is cheap to clone.
-//! - [`Reader`] reads one [`Slice`] of a topic-partition and prefetches within a [`ByteBudget`].
+//! - A [`Fetcher`] reads: each [`Reader`] one [`Slice`] of a topic-partition, within a [`ByteBudget`].
 //! - [`RegistryClient`] asks a schema registry.
 //! - [`GroupSource`] reads what a consumer group gives to one of its members.
 //! - [`Producer`] writes, idempotent and `acks=all`; a [`ProduceSession`] counts what one caller sent.
@@ -16,6 +16,7 @@ mod cluster;
 mod config;
 mod conn;
 mod error;
+mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "produce")]
@@ -26,7 +27,6 @@ mod librdkafka;
 mod offsets;
 #[cfg(feature = "produce")]
 mod produce;
-mod reader;
 mod registry;
 mod retry;
 mod security;
@@ -39,6 +39,10 @@ pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
 pub use config::{ClusterConfig, RetryLimits};
 pub use conn::{ConnectionFacts, FirstByte, TcpFacts};
 pub use error::{AuthenticationError, ConnectError, ConnectStage, KafkaCode, RequestError, RequestFailure};
+pub use fetch::{
+    Choice, Fetcher, FetcherOptions, PaceReason, ReadError, Reader, ReaderFacts, ReaderOptions, Slice, Times, Totals,
+    Waits,
+};
 #[cfg(feature = "produce")]
 pub use group::{
     AssignedPartition, AssignmentStrategy, GroupCommitter, GroupCounts, GroupError, GroupEvent, GroupOptions,
@@ -51,7 +55,6 @@ pub use produce::{
     ProduceError, ProduceSession, ProduceSummary, ProducedPartition, Producer, ProducerError, ProducerSettings,
     RecordToSend,
 };
-pub use reader::{Choice, ReadError, Reader, ReaderOptions, Slice, Totals, WidthReason};
 pub use registry::{
     NewSchema, RegistryAuth, RegistryClient, RegistryConfig, RegistryError, RegistrySettingError, SchemaName,
 };

@@ -3,6 +3,7 @@
 mod security;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use self::security::{CheckName, ExtensionPairs, Mechanism, Protocol};
 use super::secret::{SecretSource, TextSource};
 use super::{Config, ConfigError};
 use crate::exit::Failure;
+use crate::units::Size;
 
 pub(super) use self::security::instead_of;
 
@@ -94,6 +96,21 @@ pub(crate) struct KafkaSection {
     /// A connection that was idle for longer is replaced before it is used again.
     #[serde(rename = "connections.max.idle.ms", default)]
     max_idle_ms: Option<u32>,
+    /// The kernel's buffer for what a connection receives, in bytes.
+    #[serde(rename = "receive.buffer.bytes", default)]
+    receive_buffer_bytes: Option<u32>,
+    /// Where this client is: a replica in the same rack is fetched from.
+    #[serde(rename = "client.rack", default)]
+    client_rack: Option<String>,
+    /// The most connections to one broker for fetching.
+    #[serde(rename = "connections.per.broker", default)]
+    connections_per_broker: Option<NonZeroUsize>,
+    /// Fetches on their way to one broker at once.
+    #[serde(rename = "fetches.in.flight", default)]
+    fetches_in_flight: Option<NonZeroUsize>,
+    /// The most bytes per second that are fetched.
+    #[serde(rename = "max.rate", default)]
+    max_rate: Option<Size>,
     /// How published batches are compressed.
     #[serde(rename = "compression.type", default)]
     compression: Option<String>,
@@ -156,6 +173,15 @@ impl KafkaSection {
         if let Some(idle) = self.max_idle_ms {
             cluster.connection_max_idle = ms(idle);
         }
+        // Java's -1 for "as the kernel likes" is what leaving it out means here.
+        cluster.receive_buffer_bytes =
+            self.receive_buffer_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        cluster.fetching.client_rack.clone_from(&self.client_rack);
+        if let Some(most) = self.connections_per_broker {
+            cluster.fetching.connections_per_broker = most.get();
+        }
+        cluster.fetching.fetches_in_flight = self.fetches_in_flight.map(NonZeroUsize::get);
+        cluster.fetching.max_rate = self.max_rate.map(|Size(bytes)| bytes);
         Ok(cluster)
     }
 

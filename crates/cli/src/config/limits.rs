@@ -24,8 +24,6 @@ pub(crate) struct LimitsSection {
     max_partitions_at_once: Option<u32>,
     /// What one fetch asks for of one partition.
     fetch: Option<Size>,
-    /// Connections to one broker that reads fetch over.
-    connections_per_broker: Option<u32>,
     /// The largest size of a record batch, uncompressed.
     max_batch: Option<Size>,
     /// The size at which a chunk of records goes out.
@@ -71,7 +69,6 @@ impl LimitsSection {
             ("max_concurrent_reads", self.max_concurrent_reads),
             ("max_concurrent_publishes", self.max_concurrent_publishes),
             ("max_partitions_at_once", self.max_partitions_at_once),
-            ("connections_per_broker", self.connections_per_broker),
         ];
         if let Some((key, _)) = numbers.iter().find(|(_, number)| *number == Some(0)) {
             return Err(format!("limits.{key} must be at least 1"));
@@ -93,7 +90,6 @@ impl LimitsSection {
             flush_after: self.flush_after.map_or(default.flush_after, |Span(after)| after),
             chunk_target_bytes: bytes(self.chunk, default.chunk_target_bytes),
             max_partition_fetch_bytes: bytes(self.fetch, default.max_partition_fetch_bytes),
-            connections_per_broker: number(self.connections_per_broker, default.connections_per_broker),
             max_batch_bytes: bytes(self.max_batch, default.max_batch_bytes),
         }
     }

@@ -104,6 +104,15 @@ fn kafka_has_its_own_names_and_units() {
     assert_eq!(cluster.bootstrap, ["a:9092", "b:9092"]);
     assert_eq!(cluster.request_timeout, std::time::Duration::from_millis(1500));
     assert_eq!(cluster.client_id, "me");
+    let text = "kafka:\n  bootstrap.servers: a:1\n  receive.buffer.bytes: 65536\n  client.rack: r1\n  max.rate: 5MB\n  \
+                connections.per.broker: 64\n  fetches.in.flight: 8\n";
+    let cluster = parse(text).unwrap().kafka.unwrap().cluster().unwrap();
+    let fetching = &cluster.fetching;
+    assert_eq!((cluster.receive_buffer_bytes, fetching.client_rack.as_deref()), (Some(65_536), Some("r1")));
+    assert_eq!((fetching.connections_per_broker, fetching.fetches_in_flight), (64, Some(8)));
+    assert_eq!(fetching.max_rate, Some(5_000_000));
+    let (message, _) = refused("kafka:\n  bootstrap.servers: a:1\n  connections.per.broker: 0\n");
+    assert!(message.contains("connections.per.broker"), "{message}");
     let list = parse("kafka: {bootstrap.servers: [a:9092, '[::1]:9092']}").unwrap().kafka.unwrap();
     assert_eq!(list.bootstrap_servers, ["a:9092", "[::1]:9092"]);
     for servers in ["a", "a:x", ":9092", "[]", "''", "a:0"] {

@@ -1,7 +1,6 @@
 //! The cluster: metadata, and which broker to ask.
 
 mod metadata;
-mod places;
 mod pool;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +17,6 @@ use crate::conn::{Connection, ConnectionFacts, Dialer};
 use crate::error::{ConnectError, KafkaCode, RequestError, RequestFailure};
 use crate::retry::Retry;
 use metadata::{Answer, Scope};
-pub(crate) use places::{Place, Places};
 use pool::Pool;
 
 /// A cluster. Cheap to clone; clones share connections and metadata.
@@ -30,8 +28,6 @@ pub struct Cluster {
 struct Shared {
     dialer: Dialer,
     pool: Pool,
-    /// The connections that readers have.
-    fetching: Arc<Places>,
     bootstrap: Vec<Arc<str>>,
     view: RwLock<View>,
 }
@@ -148,8 +144,7 @@ impl Cluster {
             }
         }
         let dialer = Dialer::new(config)?;
-        let shared =
-            Shared { dialer, pool: Pool::default(), fetching: Arc::default(), bootstrap, view: RwLock::default() };
+        let shared = Shared { dialer, pool: Pool::default(), bootstrap, view: RwLock::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -252,9 +247,9 @@ impl Cluster {
         self.shared.dialer.open(address).await
     }
 
-    /// The connections that readers of this cluster have.
-    pub(crate) fn fetching(&self) -> &Arc<Places> {
-        &self.shared.fetching
+    /// A broker's address, as last seen.
+    pub(crate) fn broker_address(&self, id: i32) -> Option<Arc<str>> {
+        self.shared.view.read().brokers.get(&id).cloned()
     }
 
     /// The broker that takes administration; any, where the cluster does not tell.

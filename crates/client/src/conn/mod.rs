@@ -22,6 +22,7 @@ use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tidegate_wire::frame::FrameLimit;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::config::ClusterConfig;
 use crate::error::{ConnectStage, KafkaCode, RequestError, RequestFailure};
@@ -70,6 +71,7 @@ struct Inner {
     client_id: StrBytes,
     link: Link,
     versions: BrokerVersions,
+    round_trip: Duration,
     max_idle: Duration,
     receive_buffer_asked: Option<usize>,
     /// What a close before the first answer says: the broker may expect SASL.
@@ -155,7 +157,7 @@ impl Dialer {
         prepared: Option<&Prepared>,
         progress: &Progress,
     ) -> Result<Connection, (&'static str, RequestFailure)> {
-        let (link, versions) = self.versions(address, progress).await?;
+        let (link, versions, round_trip) = self.versions(address, progress).await?;
         let mut lifetime = None;
         if let (Some(authenticator), Some(prepared)) = (&self.authenticator, prepared) {
             progress.at("SASL", ConnectStage::Sasl);
@@ -170,6 +172,7 @@ impl Dialer {
             client_id: self.client_id.clone(),
             link,
             versions,
+            round_trip,
             max_idle: self.config.connection_max_idle,
             receive_buffer_asked: self.config.receive_buffer_bytes,
             not_answered: AtomicBool::new(self.authenticator.is_none()),
@@ -194,15 +197,16 @@ impl Dialer {
         &self,
         address: &str,
         progress: &Progress,
-    ) -> Result<(Link, BrokerVersions), (&'static str, RequestFailure)> {
+    ) -> Result<(Link, BrokerVersions, Duration), (&'static str, RequestFailure)> {
         let mut version = self.handshake.load(Ordering::Relaxed);
         let mut link = self.dial(address, progress).await.map_err(|failure| ("connect", failure))?;
         loop {
+            let asked = Instant::now();
             let answer = self.ask_versions(&link, version).await;
             version = match answer {
                 Ok(Handshake::Done(versions)) => {
                     self.handshake.store(version, Ordering::Relaxed);
-                    return Ok((link, versions));
+                    return Ok((link, versions, asked.elapsed()));
                 }
                 Ok(Handshake::AskAgain(lower)) => lower,
                 Ok(Handshake::Refused(code)) => {
@@ -273,6 +277,11 @@ impl Connection {
     /// What it has spent its time on, and what the kernel knows of it. At any time, whatever it is doing.
     pub(crate) fn facts(&self) -> ConnectionFacts {
         self.inner.facts()
+    }
+
+    /// How long the broker's first answer took, to a question that it need not think about: the round trip and little more.
+    pub(crate) fn first_round_trip(&self) -> Duration {
+        self.inner.round_trip
     }
 
     /// Whether it may be used for another request: it is neither broken nor was it idle for too long.

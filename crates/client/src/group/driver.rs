@@ -21,6 +21,7 @@ use super::options::GroupOptions;
 use super::start::{Policy, starts};
 use super::verdict::{Verdict, of_commit, of_look_up, of_trouble};
 use crate::cluster::Cluster;
+use crate::fetch::Fetcher;
 
 /// When to look again although nothing happens.
 const IDLE: Duration = Duration::from_secs(60);
@@ -30,6 +31,8 @@ pub(super) type Closing = oneshot::Sender<Result<(), GroupError>>;
 
 pub(super) struct Driver {
     cluster: Cluster,
+    /// All partitions share the connections to a broker.
+    fetcher: Fetcher,
     options: Arc<GroupOptions>,
     policy: Policy,
     desk: Arc<Desk>,
@@ -81,7 +84,10 @@ impl Driver {
         happenings: mpsc::UnboundedReceiver<Happening>,
     ) -> Self {
         let policy = Policy { reset: options.auto_offset_reset, on_data_loss: options.on_data_loss };
+        let mut fetching = cluster.config().fetching.clone();
+        fetching.client_rack = options.client_rack.clone().or(fetching.client_rack);
         Self {
+            fetcher: Fetcher::new(&cluster, fetching),
             cluster,
             options,
             policy,
@@ -304,6 +310,7 @@ impl Driver {
             self.desk.ledger(|ledger| ledger.hold(at, held.assignment, partition.start, committed));
             let feed = Feed {
                 cluster: self.cluster.clone(),
+                fetcher: self.fetcher.clone(),
                 options: Arc::clone(&self.options),
                 policy: self.policy,
                 desk: Arc::clone(&self.desk),

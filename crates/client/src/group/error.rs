@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_model::TopicPartition;
 
 use crate::error::ConnectError;
+use crate::fetch::ReadError;
 use crate::offsets::ListOffsetsError;
-use crate::reader::ReadError;
 use crate::security::SecurityError;
 
 /// A group source could not join, or ended. What may pass (brokers that come and go, leaders that move, rebalances) is not

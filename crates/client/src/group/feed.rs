@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tidegate_model::{OffsetRange, TopicPartition};
+use tidegate_model::TopicPartition;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::desk::Desk;
@@ -13,8 +13,8 @@ use super::options::GroupOptions;
 use super::start::{Policy, bounds, decide};
 use crate::cluster::{Cluster, MetadataError};
 use crate::error::code;
+use crate::fetch::{Fetcher, ReadError, Reader, ReaderOptions, Slice};
 use crate::offsets::ListOffsetsError;
-use crate::reader::{ReadError, Reader, ReaderOptions, Slice};
 
 /// How many chunks of a partition are ready at most; what is fetched beyond waits in the reader.
 const PLACES: usize = 2;
@@ -32,23 +32,21 @@ pub(super) fn pause(failures: u32) -> Duration {
 }
 
 /// Starts to read a partition that has no end.
-fn start(cluster: &Cluster, at: &TopicPartition, from: i64, options: &GroupOptions) -> Reader {
-    let slice = Slice { topic_partition: at.clone(), range: OffsetRange { start: from, end: i64::MAX } };
+fn start(fetcher: &Fetcher, at: &TopicPartition, from: i64, options: &GroupOptions) -> Reader {
     let options = ReaderOptions {
         isolation: options.isolation,
         max_partition_fetch_bytes: options.max_partition_fetch_bytes,
         fetch_max_wait: options.fetch_max_wait,
         budget: options.budget.clone(),
-        // A log where nothing happens is not stalled.
-        stall_timeout: Duration::MAX,
         ..ReaderOptions::default()
     };
-    cluster.read(slice, options)
+    fetcher.read(Slice::from(at.clone(), from), options)
 }
 
 /// What it takes to read a partition of this assignment.
 pub(super) struct Feed {
     pub(super) cluster: Cluster,
+    pub(super) fetcher: Fetcher,
     pub(super) options: Arc<GroupOptions>,
     pub(super) policy: Policy,
     pub(super) desk: Arc<Desk>,
@@ -63,7 +61,7 @@ impl Feed {
     /// fetched, and fetches nothing more.
     pub(super) async fn run(self, mut stop: oneshot::Receiver<()>) {
         let places = Arc::new(Semaphore::new(PLACES));
-        let mut reader = start(&self.cluster, &self.at, self.from, &self.options);
+        let mut reader = start(&self.fetcher, &self.at, self.from, &self.options);
         let mut failures = 0;
         loop {
             let place = tokio::select! {
@@ -90,7 +88,7 @@ impl Feed {
             };
             failures += 1;
             match from {
-                Ok(from) => reader = start(&self.cluster, &self.at, from, &self.options),
+                Ok(from) => reader = start(&self.fetcher, &self.at, from, &self.options),
                 Err(error) => {
                     self.desk.fail(error);
                     return;

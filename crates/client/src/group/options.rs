@@ -73,7 +73,8 @@ pub struct GroupOptions {
     /// Kafka's `group.instance.id`: a member of this name that comes back within the session timeout keeps its partitions
     /// without a rebalance (KIP-345). Default: none.
     pub group_instance_id: Option<String>,
-    /// Kafka's `client.rack`. Default: none.
+    /// Where this client is, for the assignment (KIP-881, KIP-848) and for fetching. Kafka's `client.rack`. Default: what the
+    /// cluster's configuration says of fetching.
     pub client_rack: Option<String>,
     /// How long a member may be silent. Kafka's `session.timeout.ms`, for classic groups. Default: 45 s.
     pub session_timeout: Duration,

@@ -8,6 +8,7 @@ mod conversation;
 mod facts;
 mod fake;
 mod faults;
+mod fetching;
 mod flavours;
 mod hostile;
 mod kafka;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
 use tidegate_broker::testing::{Fault, Moment, Rule, Setup};
-use tidegate_client::{Cluster, ClusterConfig, NewTopic, ReaderOptions, WidthReason};
+use tidegate_client::{Cluster, ClusterConfig, Fetcher, FetcherOptions, NewTopic, PaceReason, ReaderOptions};
 use tidegate_wire::{BatchOptions, BatchWriter};
 use tokio::net::TcpStream;
 
@@ -40,6 +40,10 @@ async fn stage(setup: Setup, batches: impl IntoIterator<Item = (i64, usize)>) ->
     (stage, end)
 }
 
+fn fetching(client: &Cluster, fetches_in_flight: Option<usize>) -> Fetcher {
+    Fetcher::new(client, FetcherOptions { fetches_in_flight, ..FetcherOptions::default() })
+}
+
 /// Settings that wait for a broker that is only slow.
 fn patient(stage: &Stage) -> ClusterConfig {
     ClusterConfig {
@@ -58,11 +62,13 @@ async fn several_connections_are_used_and_next_to_nothing_comes_twice() {
     let before = stage.cluster.connections();
     // How many pay is a question of time, which no test can ask; so it is set for one reader and found out by the other.
     for fetches_in_flight in [Some(8), None] {
-        let options =
-            ReaderOptions { max_partition_fetch_bytes: 256 << 10, fetches_in_flight, ..ReaderOptions::default() };
-        let mut reader = client.read(slice(LOG, 0, 0, end), options);
+        let options = ReaderOptions { max_partition_fetch_bytes: 256 << 10, ..ReaderOptions::default() };
+        let fetcher = fetching(&client, fetches_in_flight);
+        let mut reader = fetcher.read(slice(LOG, 0, 0, end), options);
+        let mut choice = None;
         let mut next = 0;
         while let Some(chunk) = reader.next().await {
+            choice = reader.facts().broker.or(choice);
             for record in chunk.unwrap().batches.iter().flat_map(|batch| batch.records()) {
                 assert_eq!(record.unwrap().offset, next);
                 next += 1;
@@ -72,9 +78,13 @@ async fn several_connections_are_used_and_next_to_nothing_comes_twice() {
         let stored = 2_048 * batch(16, 500).len() as u64;
         let received = reader.totals().received;
         assert!(received * 100 <= stored * 105, "{received} bytes came for {stored}");
-        assert_ne!(reader.choice().reason, WidthReason::Begun);
-        if fetches_in_flight.is_some() {
-            assert!(stage.cluster.connections() - before >= 8 && reader.choice().at_once == 8);
+        let choice = choice.unwrap();
+        match fetches_in_flight {
+            Some(_) => {
+                assert!(stage.cluster.connections() - before >= 8);
+                assert_eq!((choice.fetches_in_flight, choice.reason), (8, PaceReason::Set));
+            }
+            None => assert_ne!(choice.reason, PaceReason::Set),
         }
     }
 }
@@ -87,12 +97,8 @@ async fn pieces_of_any_width_and_batches_of_any_size_make_the_whole() {
     let client = Cluster::connect(patient(&stage)).await.unwrap();
     for (width, bytes) in [(1, 1), (2, 1), (2, 50_000), (3, 4_000), (8, 100_000), (32, 20_000)] {
         for range in [(0, end), (1, end - 1), (end / 3, end / 2), (end - 1, end)] {
-            let options = ReaderOptions {
-                fetches_in_flight: Some(width),
-                max_partition_fetch_bytes: bytes,
-                ..ReaderOptions::default()
-            };
-            let mut reader = client.read(slice(LOG, 0, range.0, range.1), options);
+            let options = ReaderOptions { max_partition_fetch_bytes: bytes, ..ReaderOptions::default() };
+            let mut reader = fetching(&client, Some(width)).read(slice(LOG, 0, range.0, range.1), options);
             let (offsets, result) = drain(&mut reader).await;
             result.unwrap();
             assert_eq!(offsets, (range.0..range.1).collect::<Vec<_>>(), "width {width}, {bytes} bytes, {range:?}");
@@ -112,16 +118,15 @@ async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
         let rule = stage.cluster.rule(Rule::new(fault).on(ApiKey::Fetch).after(seed as u64).times(6).chance(0.5));
         let client = Cluster::connect(patient(&stage)).await.unwrap();
         let options = ReaderOptions {
-            fetches_in_flight: Some(6),
             max_partition_fetch_bytes: 30_000,
             fetch_max_wait: Duration::from_millis(20),
             ..ReaderOptions::default()
         };
-        let mut reader = client.read(slice(LOG, 0, 0, end), options);
+        let mut reader = fetching(&client, Some(6)).read(slice(LOG, 0, 0, end), options);
         let (offsets, result) = drain(&mut reader).await;
         result.unwrap();
         assert_eq!(offsets, (0..end).collect::<Vec<_>>(), "fault {seed}");
-        assert_eq!(reader.choice().at_once, 6);
+        assert_eq!(reader.facts().pieces_at_once, 6);
         assert!(stage.cluster.fired(rule) > 0, "fault {seed} did not happen");
         stage.cluster.end_faults();
     }
@@ -132,13 +137,9 @@ async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
     let (stage, end) = stage(Setup::default(), (0..8_000).map(|_| (1, 450))).await;
     let client = Cluster::connect(patient(&stage)).await.unwrap();
     let budget = tidegate_client::ByteBudget::new(1 << 20);
-    let options = ReaderOptions {
-        fetches_in_flight: Some(16),
-        max_partition_fetch_bytes: 128 << 10,
-        budget: budget.clone(),
-        ..ReaderOptions::default()
-    };
-    let mut reader = client.read(slice(LOG, 0, 0, end), options);
+    let options =
+        ReaderOptions { max_partition_fetch_bytes: 128 << 10, budget: budget.clone(), ..ReaderOptions::default() };
+    let mut reader = fetching(&client, Some(16)).read(slice(LOG, 0, 0, end), options);
     let mut held = Vec::new();
     let mut most = 0;
     while let Some(chunk) = reader.next().await {
@@ -149,7 +150,7 @@ async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
             held.clear();
         }
     }
-    assert_eq!(reader.choice().at_once, 16);
+    assert_eq!(reader.facts().pieces_at_once, 16);
     // The budget, and one fetch for each time that the consumer waited while it kept what it had.
     assert!(most <= (1 << 20) + 4 * (128 << 10), "{most}");
     drop((held, reader));

@@ -26,9 +26,6 @@ pub struct EngineLimits {
     pub chunk_target_bytes: usize,
     /// What one fetch asks for of one partition. Default: 1 MiB.
     pub max_partition_fetch_bytes: usize,
-    /// Connections to one broker that reads fetch over, all of them together; each read that is in progress has one at least.
-    /// A distant broker needs several for its link to be used. Kafka has no name for it: `connections.per.broker`. Default: 32.
-    pub connections_per_broker: usize,
     /// The largest size that a record batch may have uncompressed. Default: 64 MiB.
     pub max_batch_bytes: usize,
 }
@@ -50,7 +47,6 @@ impl Default for EngineLimits {
             flush_after: Duration::from_millis(20),
             chunk_target_bytes: 256 << 10,
             max_partition_fetch_bytes: 1 << 20,
-            connections_per_broker: 32,
             max_batch_bytes: 64 << 20,
         }
     }

@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_client::{Cluster, Producer};
+use tidegate_client::{Cluster, Fetcher, Producer};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +45,8 @@ pub struct Engine {
 
 struct Inner {
     cluster: Cluster,
+    /// Every read of this cluster, so that they share the connections to a broker.
+    fetcher: Fetcher,
     producer: Producer,
     payloads: Payloads,
     limits: EngineLimits,
@@ -80,14 +82,26 @@ impl Engine {
         let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         let (reads, publishes) = (places(limits.max_concurrent_reads), places(limits.max_concurrent_publishes));
         let gates = Gates { reads, publishes, stop: CancellationToken::new() };
-        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock: Arc::new(clock), gates }) }
+        Self::over(cluster, producer, payloads, limits, Arc::new(clock), gates)
+    }
+
+    fn over(
+        cluster: Cluster,
+        producer: Producer,
+        payloads: Payloads,
+        limits: EngineLimits,
+        clock: Clock,
+        gates: Gates,
+    ) -> Self {
+        let fetcher = Fetcher::new(&cluster, cluster.config().fetching.clone());
+        Self { inner: Arc::new(Inner { cluster, fetcher, producer, payloads, limits, clock, gates }) }
     }
 
     /// An engine over another cluster, with the limits, the places and the clock of this one.
     fn beside(&self, cluster: Cluster, producer: Producer, payloads: Payloads) -> Self {
         let Inner { limits, clock, gates, .. } = &*self.inner;
         let (limits, clock, gates) = (limits.clone(), Arc::clone(clock), gates.clone());
-        Self { inner: Arc::new(Inner { cluster, producer, payloads, limits, clock, gates }) }
+        Self::over(cluster, producer, payloads, limits, clock, gates)
     }
 
     /// The limits in force.

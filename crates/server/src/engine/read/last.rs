@@ -13,7 +13,7 @@
 //! as long as the one before, so a sparse log takes few steps. Only the stretch that holds the start is read once more, up to
 //! the start.
 
-use tidegate_client::{Cluster, ReadError, ReaderOptions, Slice};
+use tidegate_client::{Fetcher, ReadError, ReaderOptions, Slice};
 use tidegate_model::{OffsetRange, RecordBatch, RecordError, TopicPartition};
 
 use super::ReadRangeError;
@@ -95,7 +95,7 @@ fn stretch_before(counted: &OffsetRange, log_start: i64, wanted: u64) -> OffsetR
 
 /// A partition's log, counted by reading it.
 pub(super) struct Log<'a> {
-    pub(super) cluster: &'a Cluster,
+    pub(super) fetcher: &'a Fetcher,
     pub(super) topic_partition: TopicPartition,
     pub(super) options: ReaderOptions,
 }
@@ -104,7 +104,7 @@ impl Count for Log<'_> {
     async fn count(&self, stretch: OffsetRange, at_most: u64) -> Result<Counted, ReadRangeError> {
         let mut counted = Counted { records: 0, next_offset: stretch.start };
         let slice = Slice { topic_partition: self.topic_partition.clone(), range: stretch };
-        let mut reader = self.cluster.read(slice, self.options.clone());
+        let mut reader = self.fetcher.read(slice, self.options.clone());
         while let Some(chunk) = reader.next().await {
             for batch in &chunk?.batches {
                 counted.add(batch, &stretch, at_most).map_err(|source| ReadRangeError::Record {

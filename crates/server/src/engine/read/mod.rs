@@ -158,7 +158,6 @@ fn reader_options(engine: &Engine, isolation: Isolation) -> ReaderOptions {
     ReaderOptions {
         isolation,
         max_partition_fetch_bytes: limits.max_partition_fetch_bytes,
-        connections_per_broker: limits.connections_per_broker,
         batch_limits: BatchLimits { max_decompressed_bytes: limits.max_batch_bytes, ..BatchLimits::default() },
         budget: ByteBudget::new(limits.per_request_budget_bytes),
         ..ReaderOptions::default()

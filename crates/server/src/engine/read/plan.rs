@@ -145,7 +145,7 @@ impl Engine {
             async move {
                 let end = facts.log_end.noted();
                 let log = last::Log {
-                    cluster: &self.inner.cluster,
+                    fetcher: &self.inner.fetcher,
                     topic_partition: TopicPartition::new(topic.clone(), facts.partition),
                     options,
                 };

@@ -105,7 +105,7 @@ impl<E: Encode> Pump<E> {
 
     fn open(&self, index: usize, options: &ReaderOptions) -> Reader {
         let slice = Slice { topic_partition: self.topic_partition(index), range: self.tallies[index].remaining() };
-        self.read.engine.inner.cluster.read(slice, options.clone())
+        self.read.engine.inner.fetcher.read(slice, options.clone())
     }
 
     fn topic_partition(&self, index: usize) -> TopicPartition {

@@ -33,8 +33,14 @@ pub(super) struct Walk {
 pub(super) struct Passed {
     pub(super) bytes: usize,
     pub(super) batches: usize,
+    /// Of these bytes, those of the offsets of the range alone: a batch that reaches beyond it counts in part.
+    pub(super) wanted: usize,
     /// The offsets from the first's first to the last's last, also those outside of the range: what the bytes stand for.
     pub(super) offsets: i64,
+    /// The first offset of the last of them.
+    pub(super) last_base: i64,
+    /// How many offsets each of them has, where all have as many and follow each other without a gap.
+    pub(super) each: Option<i64>,
 }
 
 /// The last batch of a record set when a gap is in front of it and nothing behind it.
@@ -152,11 +158,7 @@ impl Walk {
                 self.range.start = self.range.end;
                 return None;
             }
-            let begins = if self.passed.batches == 0 { stored.span().base_offset } else { self.passed_until };
-            self.passed.bytes += stored.bytes().len();
-            self.passed.batches += 1;
-            self.passed.offsets = self.passed.offsets.saturating_add(stored.next_offset().saturating_sub(begins));
-            self.passed_until = stored.next_offset();
+            self.pass(&stored);
             let counts = match &stored {
                 Stored::Batch(raw) => match self.counts_surely(raw, limits) {
                     Ok(counts) => counts,
@@ -172,6 +174,25 @@ impl Walk {
             }
         }
         None
+    }
+
+    /// Takes note of a batch of which a part, at least, is in the range.
+    fn pass(&mut self, stored: &Stored) {
+        let (base, next) = (stored.span().base_offset, stored.next_offset());
+        let passed = &mut self.passed;
+        let begins = if passed.batches == 0 { base } else { self.passed_until };
+        let (bytes, offsets) = (stored.bytes().len(), next.saturating_sub(base));
+        let in_range = next.min(self.range.end).saturating_sub(base.max(self.range.start));
+        passed.wanted += (bytes as f64 * in_range as f64 / offsets.max(1) as f64) as usize;
+        passed.each = match passed.each {
+            _ if passed.batches == 0 => Some(offsets),
+            each => each.filter(|each| *each == offsets && begins == base),
+        };
+        passed.bytes += bytes;
+        passed.batches += 1;
+        passed.offsets = passed.offsets.saturating_add(next.saturating_sub(begins));
+        passed.last_base = base;
+        self.passed_until = next;
     }
 
     /// Whether the batch has records that the reader wants.

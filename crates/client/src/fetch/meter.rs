@@ -24,6 +24,14 @@ const BATCHES_A_PIECE: f64 = 48.0;
 /// average; one more round trip for a few missing records is dearer than another half.
 const MARGIN_BATCHES: f64 = 1.5;
 
+/// The same where batches have as many records each, as full ones of records of one size do: there pieces begin and end with
+/// batches, and nothing comes twice but what their sizes differ by.
+const EVEN_BATCHES_A_PIECE: f64 = 6.0;
+const EVEN_MARGIN_BATCHES: f64 = 0.03;
+
+/// So many fetches in a row must have shown that the batches are even.
+const EVEN_FETCHES: u32 = 2;
+
 /// One fetch that brought something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
@@ -51,6 +59,10 @@ impl Default for Meter {
 struct State {
     bytes_per_offset: Option<f64>,
     batch_bytes: f64,
+    /// Where a batch begins, and how many offsets each has, as far as they have as many.
+    even: Option<(i64, i64)>,
+    /// The fetches in a row that showed it.
+    even_fetches: u32,
     fetches: u64,
     received: u64,
     used: u64,
@@ -76,8 +88,9 @@ impl Meter {
         let mut state = self.state.lock();
         state.fetches += 1;
         state.received += sample.received as u64;
-        let Passed { bytes, batches, offsets } = sample.passed;
-        state.used += bytes as u64;
+        let Passed { bytes, wanted, batches, offsets, last_base, each } = sample.passed;
+        state.used += wanted as u64;
+        state.see_batches(batches, last_base, each);
         if offsets <= 0 || bytes == 0 || (batches < TELLING_BATCHES && state.bytes_per_offset.is_some()) {
             return;
         }
@@ -95,6 +108,11 @@ impl Meter {
     /// Takes note of an answer that told of throttling.
     pub(super) fn add_throttled(&self) {
         self.state.lock().throttled += 1;
+    }
+
+    /// Whether nothing is known yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.state.lock().bytes_per_offset.is_none()
     }
 
     /// Takes note of what a compressed batch became.
@@ -119,9 +137,10 @@ impl Meter {
         let state = *self.state.lock();
         let density = state.bytes_per_offset?;
         // One fetch of `bytes` brings it all.
-        let bytes = (bytes as f64 - state.batch_bytes * MARGIN_BATCHES).max(state.batch_bytes * BATCHES_A_PIECE);
+        let (least, margin) = state.piece();
+        let bytes = (bytes as f64 - state.batch_bytes * margin).max(state.batch_bytes * least);
         let offsets = (bytes / density.max(f64::MIN_POSITIVE)).clamp(1.0, i64::MAX as f64) as i64;
-        let cut = start.saturating_add(offsets);
+        let cut = state.align(start, start.saturating_add(offsets));
         Some(if cut.saturating_add(offsets / 2) >= end { end } else { cut })
     }
 
@@ -130,13 +149,46 @@ impl Meter {
     pub(super) fn bytes_of(&self, start: i64, end: i64) -> Option<usize> {
         let state = *self.state.lock();
         let offsets = end.saturating_sub(start).max(0) as f64;
-        let bytes = state.bytes_per_offset? * offsets + state.batch_bytes * MARGIN_BATCHES;
+        let bytes = state.bytes_per_offset? * offsets + state.batch_bytes * state.piece().1;
         Some(bytes.min(usize::MAX as f64) as usize)
     }
 
     /// The fewest bytes that a piece may have.
     pub(super) fn least_piece(&self) -> usize {
-        (self.state.lock().batch_bytes * BATCHES_A_PIECE).min(usize::MAX as f64) as usize
+        let state = *self.state.lock();
+        (state.batch_bytes * state.piece().0).min(usize::MAX as f64) as usize
+    }
+}
+
+impl State {
+    fn see_batches(&mut self, batches: usize, last_base: i64, each: Option<i64>) {
+        if batches < 2 {
+            // One batch is as long as it is, and no word against the others: at the end of a log or of a piece.
+            return;
+        }
+        let known = self.even.map(|(_, each)| each);
+        self.even_fetches = match each {
+            Some(_) if each == known => self.even_fetches.saturating_add(1),
+            Some(_) => 1,
+            None => 0,
+        };
+        self.even = each.filter(|each| *each > 0).map(|each| (last_base, each));
+    }
+
+    fn is_even(&self) -> bool {
+        self.even.is_some() && self.even_fetches >= EVEN_FETCHES
+    }
+
+    /// The fewest batches of a piece, and what its fetch asks for beyond it.
+    fn piece(&self) -> (f64, f64) {
+        if self.is_even() { (EVEN_BATCHES_A_PIECE, EVEN_MARGIN_BATCHES) } else { (BATCHES_A_PIECE, MARGIN_BATCHES) }
+    }
+
+    /// The last end of a batch at or before `cut`, where batches are even and there is one behind `start`.
+    fn align(&self, start: i64, cut: i64) -> i64 {
+        let Some((base, each)) = self.even.filter(|_| self.is_even()) else { return cut };
+        let aligned = cut.saturating_sub(cut.saturating_sub(base).rem_euclid(each));
+        if aligned > start { aligned } else { cut }
     }
 }
 
@@ -145,7 +197,8 @@ mod tests {
     use super::*;
 
     fn sample(used: usize, offsets: i64, batches: usize) -> Sample {
-        Sample { received: used, passed: Passed { bytes: used, batches, offsets } }
+        let passed = Passed { bytes: used, wanted: used, batches, offsets, last_base: 0, each: None };
+        Sample { received: used, passed }
     }
 
     #[test]
@@ -165,6 +218,27 @@ mod tests {
         assert_eq!(meter.piece_end(50, 8_800, 600_000), Some(8_800), "a small rest is taken along");
         assert_eq!(meter.piece_end(50, 1_000_000, 1), Some(4_850), "never less than so many batches");
         assert_eq!((meter.bytes_of(0, 1_000), meter.least_piece()), (Some(100_000 + 15_000), 480_000));
+    }
+
+    #[test]
+    fn pieces_of_even_batches_begin_and_end_with_batches_and_may_be_small() {
+        let meter = Meter::default();
+        // Batches of 10 offsets and 1,000 bytes that begin at 3, 13, 23 ...
+        let even = |last_base| {
+            let passed = Passed { bytes: 8_000, wanted: 8_000, batches: 8, offsets: 80, last_base, each: Some(10) };
+            Sample { received: 8_000, passed }
+        };
+        meter.add(even(73));
+        assert_eq!(meter.piece_end(83, 1_000_000, 1), Some(563), "once may be chance");
+        meter.add(even(153));
+        assert_eq!(meter.piece_end(163, 1_000_000, 9_000), Some(243));
+        assert_eq!(meter.piece_end(163, 1_000_000, 1), Some(223));
+        assert_eq!((meter.bytes_of(163, 243), meter.least_piece()), (Some(8_030), 6_000));
+        // One that is cut short at the end of a log says nothing; uneven ones end it.
+        meter.add(sample(300, 3, 1));
+        assert_eq!(meter.least_piece(), 6_000);
+        meter.add(sample(8_000, 80, 8));
+        assert_eq!(meter.least_piece(), 48_000);
     }
 
     #[test]

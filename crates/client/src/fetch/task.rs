@@ -1,24 +1,25 @@
 //! The task of a piece: fetches one after another, within the budget, and what becomes of their answers.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kafka_protocol::messages::FetchRequest;
 use tidegate_model::{Chunk, Isolation, Lease, OffsetRange, RecordBatch, TopicPartition};
 use tidegate_wire::{BatchError, Stored};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::Slice;
 use super::assemble::Shared;
 use super::demand::Demand;
 use super::error::ReadError;
+use super::facts::{Phase, Waits};
+use super::lead::Lead;
 use super::meter::Sample;
-use super::request::{self, Ask, Fetched};
+use super::polls;
+use super::request::{self, Ask, Fetched, Manner};
 use super::walk::{self, Delivery, Standstill, Tail, Unreadable, Walk};
-use crate::budget::Held;
-use crate::cluster::{LeaderError, MetadataError, Place};
-use crate::conn::Connection;
+use crate::budget::{ByteBudget, Held};
+use crate::cluster::MetadataError;
 use crate::error::{KafkaCode, RequestError, RequestFailure, code};
 use crate::offsets::OffsetQuery;
 use crate::retry::Retry;
@@ -35,6 +36,13 @@ const RESPONSE_OVERHEAD: usize = 64 << 10;
 /// What a fetch that asks after one batch asks for beyond it.
 const PROBE_BYTES: usize = 4 << 10;
 
+/// What a fetch asks for of one partition while it waits at the end of a log. It takes no room in the budget while it waits,
+/// so it is little.
+const POLL_BYTES: usize = 256 << 10;
+
+/// What one answer to such fetches holds of all partitions together.
+const POLL_MAX_BYTES: usize = 4 << 20;
+
 /// The first pause after a fetch that came back empty at once.
 const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -47,26 +55,19 @@ pub(super) struct Task {
     is_open: bool,
     chunks: mpsc::Sender<Result<Chunk, ReadError>>,
     demand: Arc<Demand>,
+    phase: Arc<Phase>,
 
-    leader: Option<Lead>,
+    /// Who was asked last.
+    lead: Option<Arc<Lead>>,
     retry: Retry,
-    /// Who led the partition up to then is not trusted.
-    stale: Option<Instant>,
     /// The size of a batch that did not fit a fetch, or 0.
     grown: usize,
     /// When the broker wants to be asked again at the earliest.
     not_before: Instant,
+    /// The base offset of a batch that another fetch did not bring.
+    doubted: Option<i64>,
     /// Fetches without progress, since the last with.
     standing: Standing,
-}
-
-/// A connection to the leader.
-#[derive(Clone)]
-pub(super) struct Lead {
-    pub(super) connection: Connection,
-    epoch: i32,
-    /// It counts among the connections of the cluster and among those of the reader.
-    _places: Arc<[Place; 2]>,
 }
 
 /// What a piece fetches.
@@ -74,7 +75,7 @@ pub(super) struct Lead {
 pub(super) enum Extent {
     /// All of it.
     Whole(OffsetRange),
-    /// As much of it as comes while one piece at a time is enough, but for one fetch at least.
+    /// As much of it as comes until what is left is worth being cut into pieces, but for one fetch at least.
     Open(OffsetRange),
 }
 
@@ -98,7 +99,7 @@ impl From<ReadError> for Stop {
 }
 
 /// Why a fetch brought nothing.
-enum Trouble {
+pub(super) enum Trouble {
     UnknownPartition,
     NoLeader,
     Metadata(MetadataError),
@@ -142,39 +143,35 @@ impl Task {
         extent: Extent,
         chunks: mpsc::Sender<Result<Chunk, ReadError>>,
         demand: Arc<Demand>,
+        phase: Arc<Phase>,
     ) -> Self {
         let (range, is_open) = match extent {
             Extent::Whole(range) => (range, false),
             Extent::Open(range) => (range, true),
         };
         Self {
-            retry: Retry::new(shared.cluster.config().retry),
+            retry: Retry::new(shared.fetcher.cluster().config().retry),
             shared,
             position: range.start,
             end: range.end,
             is_open,
             chunks,
             demand,
-            leader: None,
-            stale: None,
+            phase,
+            lead: None,
             grown: 0,
             not_before: Instant::now(),
+            doubted: None,
             standing: Standing::default(),
         }
     }
 
     pub(super) async fn run(mut self) {
         let read = self.read().await;
-        let Self { shared, chunks, demand, leader, .. } = self;
-        match read {
-            Ok(()) => leader.into_iter().for_each(|lead| shared.lanes.put(lead)),
-            Err(Stop::Dropped) => {}
-            Err(Stop::Failed(error)) => {
-                demand.sending();
-                // The connection goes before the consumer looks at the error.
-                drop(leader);
-                drop(chunks.send(Err(*error)).await);
-            }
+        let Self { shared, chunks, demand, .. } = self;
+        if let Err(Stop::Failed(error)) = read {
+            demand.sending();
+            drop(chunks.send(Err(*error)).await);
         }
         // The closed channel is what tells that this piece is fetched.
         drop(chunks);
@@ -190,16 +187,15 @@ impl Task {
         }
         while self.position < self.end {
             self.leave_alone().await;
-            let expected = match self.is_open {
-                true => None,
-                false => self.shared.meter.bytes_of(self.position, self.end),
-            };
-            let share = self.shared.options.budget.share().min(expected.unwrap_or(usize::MAX));
-            let bytes = request::bytes_to_ask(&self.shared.options, share, self.grown, self.most());
-            let held = self.room(bytes).await;
+            // At the end of the log nothing may come for long: room is taken when it does.
+            let waits_for_data = self.waits_for_data();
+            let bytes = self.bytes_to_ask(waits_for_data);
+            let held = self.room(if waits_for_data { 1 } else { bytes }).await;
             let asked_at = Instant::now();
-            match self.fetch(bytes).await {
+            self.phase.enter(if waits_for_data { Waits::NoData } else { Waits::Network });
+            match self.fetch_from(self.position, bytes).await {
                 Ok(fetched) => {
+                    self.phase.enter(Waits::Decoding);
                     self.take(fetched, bytes, held, asked_at).await?;
                 }
                 Err(trouble) => {
@@ -211,19 +207,45 @@ impl Task {
         Ok(())
     }
 
+    /// Whether the log holds nothing more at the position, as far as anybody told.
+    fn waits_for_data(&self) -> bool {
+        self.shared.known_end().is_some_and(|end| self.position >= end)
+    }
+
+    fn bytes_to_ask(&self, waits_for_data: bool) -> usize {
+        let expected = match self.is_open {
+            true => None,
+            false => self.shared.meter.bytes_of(self.position, self.end),
+        };
+        let expected = expected.unwrap_or_else(|| self.shared.fetch_bytes());
+        let expected = if waits_for_data { expected.min(POLL_BYTES) } else { expected };
+        // Half of the share: one fetch comes while the consumer has another.
+        let share = (self.shared.options.budget.share() / 2).max(ByteBudget::LEAST_FETCH).min(expected);
+        request::bytes_to_ask(&self.shared.options, share, self.grown, self.most())
+    }
+
     /// Waits as long as the broker wants to be left alone.
     async fn leave_alone(&self) {
-        let throttled_until = *self.shared.throttled_until.lock();
-        tokio::time::sleep_until(self.not_before.max(throttled_until)).await;
+        let throttled_until = self.shared.leads.current().map(|lead| lead.lanes.throttled_until());
+        let until = throttled_until.map_or(self.not_before, |until| until.max(self.not_before));
+        if until > Instant::now() {
+            let at_the_end = self.waits_for_data() && throttled_until.is_none_or(|until| until <= Instant::now());
+            self.phase.enter(if at_the_end { Waits::NoData } else { Waits::Throttled });
+            tokio::time::sleep_until(until).await;
+        }
     }
 
     /// The most that a fetch may ask for: the response has to be accepted.
     fn most(&self) -> usize {
-        self.shared.cluster.config().max_response_bytes.saturating_sub(RESPONSE_OVERHEAD)
+        self.shared.fetcher.cluster().config().max_response_bytes.saturating_sub(RESPONSE_OVERHEAD)
     }
 
     /// Room in the budget. A consumer that waits with nothing left to take does not wait for other readers.
     async fn room(&self, bytes: usize) -> Held {
+        if let Some(held) = self.shared.options.budget.try_acquire(bytes) {
+            return held;
+        }
+        self.phase.enter(Waits::BudgetFull);
         tokio::select! {
             biased;
             held = self.shared.options.budget.acquire(bytes) => held,
@@ -231,60 +253,45 @@ impl Task {
         }
     }
 
-    async fn fetch(&mut self, bytes: usize) -> Result<Fetched, Trouble> {
-        self.fetch_from(self.position, bytes).await
-    }
-
     async fn fetch_from(&mut self, offset: i64, bytes: usize) -> Result<Fetched, Trouble> {
-        let Lead { connection, epoch, .. } = self.lead().await?;
-        let version = connection.version::<FetchRequest>()?;
-        let ask = Ask {
-            offset,
-            bytes,
-            max_wait: self.shared.options.fetch_max_wait,
-            isolation: self.shared.options.isolation,
-            leader_epoch: epoch,
-        };
-        let built = request::build(version, &self.shared.topic_partition, &ask);
-        let timeout = self.shared.options.fetch_max_wait.saturating_add(self.shared.cluster.config().request_timeout);
-        let response = connection.call_expecting(version, &built, bytes, timeout).await?;
-        let answer = request::check(response, &self.shared.topic_partition)
-            .map_err(|what| connection.garbage::<FetchRequest>(what))?;
-        if !answer.throttle.is_zero() {
-            tracing::debug!(partition = %self.shared.topic_partition, throttle = ?answer.throttle, "the broker throttles");
-            self.shared.meter.add_throttled();
-            self.not_before = Instant::now() + answer.throttle.min(self.shared.options.stall_timeout);
-            let mut throttled_until = self.shared.throttled_until.lock();
-            *throttled_until = self.not_before.max(*throttled_until);
+        let Shared { fetcher, topic_partition, options, leads, .. } = &*self.shared;
+        loop {
+            let lead = leads.get(fetcher, topic_partition).await?;
+            self.lead = Some(Arc::clone(&lead));
+            let waits_for_data = self.shared.known_end().is_some_and(|end| offset >= end);
+            let ask = Ask { topic_partition: topic_partition.clone(), offset, bytes, leader_epoch: lead.epoch };
+            let mut manner = Manner {
+                isolation: options.isolation,
+                max_wait: options.fetch_max_wait,
+                min_bytes: options.fetch_min_bytes,
+                max_bytes: options.fetch_max_bytes.min(POLL_MAX_BYTES).max(bytes),
+                rack: Arc::clone(fetcher.rack()),
+            };
+            lead.set_busy(!waits_for_data);
+            self.shared.rate.pass(bytes).await;
+            let answer = if waits_for_data {
+                lead.lanes.poll(ask, &manner).await?
+            } else {
+                (manner.min_bytes, manner.max_bytes) = (1, bytes);
+                if self.shared.known_end().is_none() && self.end == Slice::NO_END {
+                    // Nobody knows yet whether there is anything, and who waits on a lane holds others up.
+                    manner.max_wait = Duration::ZERO;
+                }
+                lead.lanes.fetch(&ask, &manner).await?
+            };
+            let received = answer.as_ref().map_or(0, |fetched| fetched.records.len());
+            self.shared.rate.give_back(bytes.saturating_sub(received));
+            if lead.lanes.throttled_until() > Instant::now() {
+                self.shared.meter.add_throttled();
+            }
+            let fetched = answer.map_err(Trouble::Refused)?;
+            let preferred = fetched.preferred_read_replica.filter(|_| !lead.is_follower && fetched.records.is_empty());
+            if preferred.is_some_and(|replica| leads.prefer(&lead, replica, fetcher)) {
+                continue;
+            }
+            self.shared.learn_end(&fetched);
+            return Ok(fetched);
         }
-        answer.fetched.map_err(Trouble::Refused)
-    }
-
-    /// The connection to the leader, opened if there is none.
-    async fn lead(&mut self) -> Result<Lead, Trouble> {
-        self.leader.take_if(|lead| !lead.connection.is_usable());
-        if let Some(lead) = &self.leader {
-            return Ok(lead.clone());
-        }
-        // Those that other pieces have let go lead to who led then.
-        if self.stale.is_none()
-            && let Some(lead) = self.shared.lanes.take()
-        {
-            return Ok(self.leader.insert(lead).clone());
-        }
-        let TopicPartition { topic, partition } = &self.shared.topic_partition;
-        let found = self.shared.cluster.leaders(topic, &[*partition], self.stale).await.map_err(Trouble::Metadata)?;
-        let leader = match found.into_iter().next() {
-            Some(Ok(leader)) => leader,
-            Some(Err(LeaderError::NoLeader)) => return Err(Trouble::NoLeader),
-            Some(Err(LeaderError::UnknownPartition)) | None => return Err(Trouble::UnknownPartition),
-        };
-        let address = &leader.address;
-        // Counted from now on, so that readers which begin together see each other.
-        let places = Arc::new([self.shared.cluster.fetching().take(address), self.shared.own.take(address)]);
-        *self.shared.leader.lock() = Some(Arc::clone(address));
-        let connection = self.shared.cluster.own_connection(address).await?;
-        Ok(self.leader.insert(Lead { connection, epoch: leader.epoch, _places: places }).clone())
     }
 
     /// After trouble: nothing, when another attempt may do better.
@@ -308,7 +315,10 @@ impl Task {
                 return Err(ReadError::NotAuthorized { topic: self.shared.topic_partition.topic.clone() }.into());
             }
             Trouble::Refused(code @ KafkaCode(code::OFFSET_OUT_OF_RANGE)) => {
-                self.compare_with_log().await?;
+                // A replica may be behind; only the leader's word counts.
+                if self.lead.as_ref().is_none_or(|lead| !lead.is_follower) {
+                    self.compare_with_log().await?;
+                }
                 ReadError::Refused { topic_partition: here(), offset, code }
             }
             Trouble::Refused(code) => {
@@ -320,9 +330,8 @@ impl Task {
             }
         };
         tracing::debug!(%error, "the fetch is tried again");
-        self.leader = None;
-        self.shared.lanes.clear();
-        self.stale = Some(Instant::now());
+        self.shared.leads.distrust(self.lead.take().as_ref()).await;
+        self.phase.enter(Waits::Network);
         if self.retry.pause().await { Ok(()) } else { Err(error.into()) }
     }
 
@@ -331,7 +340,7 @@ impl Task {
     async fn compare_with_log(&self) -> Result<(), Stop> {
         let TopicPartition { topic, partition } = &self.shared.topic_partition;
         let queries = [(*partition, OffsetQuery::Earliest), (*partition, OffsetQuery::Latest)];
-        let bounds = self.shared.cluster.list_offsets(topic, &queries, Isolation::ReadUncommitted).await;
+        let bounds = self.shared.fetcher.cluster().list_offsets(topic, &queries, Isolation::ReadUncommitted).await;
         let here = || self.shared.topic_partition.clone();
         let requested = self.position;
         let bounds = bounds.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
@@ -351,7 +360,7 @@ impl Task {
         mut held: Held,
         asked_at: Instant,
     ) -> Result<(), Stop> {
-        let Fetched { high_watermark, last_stable_offset, log_start_offset, aborted, records } = fetched;
+        let Fetched { high_watermark, last_stable_offset, log_start_offset, aborted, records, .. } = fetched;
         let took = asked_at.elapsed();
         let begin = self.position;
         if let Some(log_start_offset) = log_start_offset.filter(|log_start| *log_start > begin)
@@ -416,7 +425,7 @@ impl Task {
             self.shared.meter.add(Sample { received, passed });
             self.grown = 0;
             self.standing = Standing::default();
-            if self.is_open && self.shared.at_once.load(Ordering::Relaxed) > 1 {
+            if self.is_open && self.shared.is_worth_cutting(self.position, self.end) {
                 self.end = self.position;
             }
             return Ok(());
@@ -427,7 +436,7 @@ impl Task {
             Standstill::Behind => {
                 let what = "it holds only batches from before the offset that was asked for";
                 let source = RequestError {
-                    broker: self.leader.as_ref().map_or_else(String::new, |lead| lead.connection.address().to_owned()),
+                    broker: self.lead.as_ref().map_or_else(String::new, |lead| lead.lanes.address().to_string()),
                     request: "Fetch",
                     failure: RequestFailure::Garbage { what: what.to_owned() },
                 };
@@ -442,7 +451,7 @@ impl Task {
         if tail.next_offset > high_watermark {
             // The mark came with the batch, but a broker may be late with it.
             let query = [(*partition, OffsetQuery::Latest)];
-            let end = self.shared.cluster.list_offsets(topic, &query, Isolation::ReadUncommitted).await;
+            let end = self.shared.fetcher.cluster().list_offsets(topic, &query, Isolation::ReadUncommitted).await;
             let here = || self.shared.topic_partition.clone();
             let requested = self.position;
             let end = end.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
@@ -457,7 +466,12 @@ impl Task {
         self.leave_alone().await;
         let _held = self.room(bytes).await;
         let probe = self.fetch_from(tail.span.base_offset.saturating_sub(1), bytes).await.map_err(Doubt::Trouble)?;
-        walk::confirm(tail, &probe.records).map_err(|wrong| self.unreadable(wrong).into())
+        match walk::confirm(tail, &probe.records) {
+            Ok(told) => Ok(told),
+            // It may have been compacted away between the two fetches: then it does not come again.
+            Err(_) if self.doubted.replace(tail.span.base_offset) != Some(tail.span.base_offset) => Ok(false),
+            Err(wrong) => Err(self.unreadable(wrong).into()),
+        }
     }
 
     /// Room for the records of a compressed batch, as far as they can be guessed, or of old messages. What is gathered goes
@@ -542,12 +556,21 @@ impl Task {
     /// A fetch came back empty. Below the end that is never the end: the broker may throttle without saying so, or a
     /// transaction may be open.
     fn stand(&mut self, took: Duration, last_stable_offset: i64, high_watermark: i64) -> Result<(), Stop> {
-        let throttled = self.not_before.saturating_duration_since(Instant::now());
+        let throttled_until = self.shared.leads.current().map(|lead| lead.lanes.throttled_until());
+        let throttled = throttled_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
         // A broker that does not use its time to wait is not asked again and again.
-        let unused = self.shared.options.fetch_max_wait.saturating_sub(took);
+        let may_wait = match self.waits_for_data() {
+            true => self.shared.options.fetch_max_wait.min(polls::FIRST_WAIT),
+            false => self.shared.options.fetch_max_wait,
+        };
+        let unused = may_wait.saturating_sub(took);
         let pause = EMPTY_PAUSE.saturating_mul(1 << self.standing.fetches.min(16)).min(unused).max(throttled);
         self.standing.fetches = self.standing.fetches.saturating_add(1);
         self.standing.time = self.standing.time.saturating_add(took).saturating_add(pause);
+        if self.end == Slice::NO_END && self.waits_for_data() {
+            // Whoever follows a log has all the time in the world at its end.
+            self.standing.time = Duration::ZERO;
+        }
         if self.standing.time >= self.shared.options.stall_timeout {
             return Err(ReadError::Stalled {
                 topic_partition: self.shared.topic_partition.clone(),

@@ -1,0 +1,356 @@
+//! A reader's task: cuts the slice into pieces, has several of them fetched at once, and hands their chunks on in order.
+//!
+//! ```text
+//!   offsets   [ piece 0 ][ piece 1 ][ piece 2 ] ...            each piece: a task
+//!                  |          |          |
+//!               chunks     chunks     chunks                   bounded by the byte budget, not by their number
+//!                  '--> in order, each offset once --> the reader
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use tidegate_model::{Chunk, Isolation, OffsetRange, TopicPartition};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::demand::Demand;
+use super::error::ReadError;
+use super::facts::{Clock, Phase, ReaderFacts, Waits};
+use super::lead::Leads;
+use super::meter::Meter;
+use super::rate::Rate;
+use super::request::Fetched;
+use super::task::{Extent, Task};
+use super::{AbortOnDrop, Fetcher, QUEUED_CHUNKS, ReaderOptions, Slice};
+use crate::budget::{ByteBudget, Registration};
+
+/// Pieces that are fetched wait for the one in front of them; at most so many times the width.
+const FETCHED_AHEAD: usize = 2;
+
+/// The first fetch of a slice asks for no more: it tells how large batches are and how many offsets are in how many bytes, and
+/// on a new connection to a distant broker a small answer comes some round trips sooner.
+const FIRST_BYTES: usize = 128 << 10;
+
+/// What the tasks of one reader share.
+pub(super) struct Shared {
+    pub(super) fetcher: Fetcher,
+    pub(super) topic_partition: TopicPartition,
+    pub(super) options: ReaderOptions,
+    pub(super) meter: Meter,
+    pub(super) clock: Arc<Clock>,
+    pub(super) leads: Leads,
+    pub(super) rate: Rate,
+    /// A piece has been fetched.
+    pub(super) fetched: Notify,
+    /// How many pieces there shall be at once.
+    at_once: AtomicUsize,
+    /// The end of what can be read, as a broker told it last; -1 when none did.
+    known_end: AtomicI64,
+    restarts: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("topic_partition", &self.topic_partition).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(fetcher: Fetcher, topic_partition: TopicPartition, options: ReaderOptions) -> Self {
+        Self {
+            rate: Rate::new(options.max_rate),
+            fetcher,
+            topic_partition,
+            options,
+            meter: Meter::default(),
+            clock: Arc::default(),
+            leads: Leads::default(),
+            fetched: Notify::new(),
+            at_once: AtomicUsize::new(1),
+            known_end: AtomicI64::new(-1),
+            restarts: AtomicU64::new(0),
+        }
+    }
+
+    /// The end of what can be read, as far as it is known.
+    pub(super) fn known_end(&self) -> Option<i64> {
+        Some(self.known_end.load(Ordering::Relaxed)).filter(|end| *end >= 0)
+    }
+
+    /// Takes note of what a broker tells of the end. Answers may arrive out of order; an end that moves back is met by the
+    /// fetches themselves.
+    pub(super) fn learn_end(&self, fetched: &Fetched) {
+        let stable = fetched.last_stable_offset;
+        let end = match self.options.isolation {
+            Isolation::ReadCommitted if stable >= 0 => stable,
+            Isolation::ReadCommitted | Isolation::ReadUncommitted => fetched.high_watermark,
+        };
+        self.known_end.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// The bytes that one fetch should ask for.
+    pub(super) fn fetch_bytes(&self) -> usize {
+        let bytes = self.options.max_partition_fetch_bytes.min(self.options.fetch_max_bytes);
+        if self.meter.is_new() { bytes.min(FIRST_BYTES) } else { bytes }
+    }
+
+    /// Whether what is left from `position` on is worth being cut into pieces.
+    pub(super) fn is_worth_cutting(&self, position: i64, end: i64) -> bool {
+        if self.at_once.load(Ordering::Relaxed) < 2 {
+            return false;
+        }
+        let end = self.cutting_end(end);
+        self.meter.bytes_of(position, end).is_some_and(|bytes| bytes > self.fetch_bytes())
+    }
+
+    /// Up to where a slice that ends at `end` can be cut: nobody knows yet what is beyond the end of the log.
+    fn cutting_end(&self, end: i64) -> i64 {
+        if end == Slice::NO_END { self.known_end().unwrap_or(0) } else { end }
+    }
+
+    pub(super) fn facts(&self, position: i64) -> ReaderFacts {
+        ReaderFacts {
+            times: self.clock.times(),
+            totals: self.meter.totals(),
+            position,
+            known_end: self.known_end(),
+            pieces_at_once: self.at_once.load(Ordering::Relaxed),
+            broker: self.leads.current().map(|lead| lead.lanes.choice()),
+            restarts: self.restarts.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// See the [module](self).
+pub(super) struct Assembler {
+    shared: Arc<Shared>,
+    /// Everything before it was handed on.
+    position: i64,
+    /// The first offset that no piece has.
+    next: i64,
+    end: i64,
+    /// In the order of their offsets.
+    pieces: VecDeque<Piece>,
+    chunks: mpsc::Sender<Result<Chunk, ReadError>>,
+    demand: Arc<Demand>,
+    _registration: Registration,
+}
+
+struct Piece {
+    /// Everything before it has come.
+    position: i64,
+    /// `None`: wherever its task ends.
+    end: Option<i64>,
+    chunks: mpsc::Receiver<Result<Chunk, ReadError>>,
+    demand: Arc<Demand>,
+    phase: Arc<Phase>,
+    _task: AbortOnDrop,
+}
+
+impl Piece {
+    fn is_fetching(&self) -> bool {
+        // Its task lets go of the other end when it has sent everything.
+        !self.chunks.is_closed()
+    }
+}
+
+impl Assembler {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        range: OffsetRange,
+        chunks: mpsc::Sender<Result<Chunk, ReadError>>,
+        demand: Arc<Demand>,
+    ) -> Self {
+        let _registration = shared.options.budget.register();
+        let OffsetRange { start, end } = range;
+        Self { shared, position: start, next: start, end, pieces: VecDeque::new(), chunks, demand, _registration }
+    }
+
+    pub(super) async fn run(mut self) {
+        let Err(error) = self.read().await else { return };
+        self.demand.sending();
+        // The connections go before the consumer looks at the error.
+        self.pieces.clear();
+        self.shared.leads.distrust(self.shared.leads.current().as_ref()).await;
+        // A consumer that left needs to hear of nothing.
+        drop(self.chunks.send(Err(error)).await);
+    }
+
+    /// Ends when everything was handed on, or the consumer left.
+    async fn read(&mut self) -> Result<(), ReadError> {
+        loop {
+            self.begin_pieces();
+            let Some(item) = self.head_item().await else { return Ok(()) };
+            match item {
+                Item::Chunk(chunk) => {
+                    self.position = chunk.next_offset;
+                    self.demand.sending();
+                    if self.chunks.send(Ok(chunk)).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Item::Done => {}
+                Item::Overdue => self.restart().await,
+                Item::Failed(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How many pieces may be fetched at once: this reader's share of what may be on its way, and no more than fit the
+    /// budget, as large as they must be.
+    fn at_once(&self) -> usize {
+        let Some(lead) = self.shared.leads.current() else { return 1 };
+        let fit = for_frames(self.shared.options.budget.share()) / self.shared.meter.least_piece().max(1);
+        lead.lanes.share().min(fit).max(1)
+    }
+
+    /// Starts fetching as many pieces as shall be fetched at once.
+    fn begin_pieces(&mut self) {
+        let at_once = self.at_once();
+        self.shared.at_once.store(at_once, Ordering::Relaxed);
+        while self.next < self.end
+            && self.pieces.len() < at_once * FETCHED_AHEAD
+            && self.pieces.iter().filter(|piece| piece.is_fetching()).count() < at_once
+        {
+            // Where a piece ends that ends by itself is known when it has been fetched.
+            if self.pieces.back().is_some_and(|last| last.end.is_none()) {
+                return;
+            }
+            let end = self.cut(at_once);
+            self.begin_piece(end);
+        }
+    }
+
+    /// The end of the next piece, one fetch long; `None` where it is not worth cutting or cannot be told.
+    fn cut(&self, at_once: usize) -> Option<i64> {
+        if !self.shared.is_worth_cutting(self.next, self.end) {
+            return None;
+        }
+        let share = for_frames(self.shared.options.budget.share()) / at_once;
+        let bytes = self.shared.fetch_bytes().min(share).max(ByteBudget::LEAST_FETCH);
+        self.shared.meter.piece_end(self.next, self.shared.cutting_end(self.end), bytes)
+    }
+
+    fn begin_piece(&mut self, end: Option<i64>) {
+        let (sender, chunks) = mpsc::channel(QUEUED_CHUNKS);
+        let demand = Arc::new(Demand::default());
+        let phase = Arc::new(Phase::new(Arc::clone(&self.shared.clock)));
+        let start = self.next;
+        let extent = match end {
+            Some(end) => Extent::Whole(OffsetRange::new(start, end)),
+            None => Extent::Open(OffsetRange::new(start, self.end)),
+        };
+        let task = Task::new(Arc::clone(&self.shared), extent, sender, Arc::clone(&demand), Arc::clone(&phase));
+        let task = AbortOnDrop::spawn(task.run());
+        self.next = end.unwrap_or(start);
+        self.pieces.push_back(Piece { position: start, end, chunks, demand, phase, _task: task });
+    }
+
+    /// What comes next from the piece in front. `None`: there is none any more.
+    async fn head_item(&mut self) -> Option<Item> {
+        let waits_from = Instant::now();
+        // While the consumer waits with nothing to take, the piece in front need not wait for room.
+        let mut urgent = None;
+        let mut watched_since = waits_from;
+        let received = loop {
+            let head = self.pieces.front_mut()?;
+            head.phase.lead();
+            let watchdog = self.shared.options.watchdog;
+            tokio::select! {
+                biased;
+                item = head.chunks.recv() => break item,
+                () = self.shared.fetched.notified() => {}
+                () = self.demand.urgent(), if urgent.is_none() => {
+                    urgent = Some(Arc::clone(&head.demand));
+                    head.demand.begin_waiting();
+                    continue;
+                }
+                () = tokio::time::sleep_until(watched_since + watchdog) => {
+                    if self.is_overdue() {
+                        return Some(Item::Overdue);
+                    }
+                    watched_since = Instant::now();
+                    continue;
+                }
+            }
+            self.begin_pieces();
+        };
+        if let Some(demand) = urgent {
+            demand.end_waiting();
+        }
+        if self.chunks.capacity() == self.chunks.max_capacity() {
+            self.starved(waits_from);
+        }
+        let head = self.pieces.front_mut()?;
+        match received {
+            Some(Ok(chunk)) => {
+                head.demand.taken();
+                head.position = chunk.next_offset;
+                Some(Item::Chunk(chunk))
+            }
+            Some(Err(error)) => Some(Item::Failed(error)),
+            None => {
+                let Piece { position, end, .. } = self.pieces.pop_front()?;
+                match end {
+                    Some(end) if position < end => Some(Item::Failed(self.ended_early(position))),
+                    Some(_) => Some(Item::Done),
+                    None if position <= self.next => Some(Item::Failed(self.ended_early(position))),
+                    None => {
+                        self.next = position;
+                        Some(Item::Done)
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended_early(&self, offset: i64) -> ReadError {
+        ReadError::TaskEnded { topic_partition: self.shared.topic_partition.clone(), offset }
+    }
+
+    /// The consumer had nothing to take while the piece in front was waited for. At the end of the log no connection more
+    /// would help.
+    fn starved(&self, since: Instant) {
+        let waits_for_data = self.pieces.front().is_some_and(|head| head.phase.now() == Waits::NoData);
+        if let Some(lead) = self.shared.leads.current().filter(|_| !waits_for_data) {
+            lead.lanes.starved(since.elapsed());
+        }
+    }
+
+    /// Whether nothing came for too long although there is something, and nothing but the network is to blame.
+    fn is_overdue(&self) -> bool {
+        let there_is_more = self.shared.known_end().is_some_and(|end| end > self.position);
+        let waits = self.pieces.front().map(|head| head.phase.now());
+        there_is_more && waits.is_some_and(|waits| matches!(waits, Waits::Network | Waits::Decoding))
+    }
+
+    /// Begins anew where the reader is, over new connections if these are to blame.
+    async fn restart(&mut self) {
+        self.shared.restarts.fetch_add(1, Ordering::Relaxed);
+        let facts = self.shared.facts(self.position);
+        tracing::warn!(
+            partition = %self.shared.topic_partition, ?facts,
+            "nothing came for too long although there is more: fetching begins anew"
+        );
+        self.pieces.clear();
+        self.next = self.position;
+        self.shared.leads.distrust(self.shared.leads.current().as_ref()).await;
+    }
+}
+
+/// What of a budget answers may fill as they came. The rest is for what compressed ones become: if nothing were left, each
+/// batch would wait for the consumer.
+fn for_frames(share: usize) -> usize {
+    share / 4 * 3
+}
+
+enum Item {
+    Chunk(Chunk),
+    /// The piece is complete.
+    Done,
+    /// It takes too long.
+    Overdue,
+    Failed(ReadError),
+}

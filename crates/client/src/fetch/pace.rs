@@ -1,0 +1,268 @@
+//! How many connections to one broker are fetched over at once. Pure: it is told what happened in a stretch of time, and
+//! decides.
+//!
+//! A broker answers the requests of one connection one after another, and a window of bytes goes over it in a round trip, so
+//! one connection to a distant broker leaves the link idle most of the time. More connections help until the link, the broker
+//! or the consumer is the limit; beyond that they cost memory and nothing is gained. Nobody can tell beforehand where that
+//! is, so their number is doubled while doubling pays.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a doubling must gain to be kept.
+const GAIN: f64 = 1.10;
+
+/// A consumer that waited less than this share of the time is not held back by fetching.
+const STARVED: f64 = 0.10;
+
+/// Stretches without another attempt after one that did not pay; each further one that does not doubles them, up to the
+/// second.
+const REST: (u32, u32) = (16, 256);
+
+/// A round trip from which on a broker counts as near, or as neither near nor far.
+const NEAR: Duration = Duration::from_millis(2);
+const FAR: Duration = Duration::from_millis(10);
+
+/// How many connections are begun with to a broker that is near, neither, or far. Two keep a near broker's threads busy; to a
+/// far one each doubling costs some round trips.
+const FIRST: [usize; 3] = [2, 4, 8];
+
+/// What happened since the last decision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stretch {
+    /// How long it was.
+    pub(super) elapsed: Duration,
+    /// Bytes of record batches that were wanted.
+    pub(super) bytes: u64,
+    /// The share of the time in which consumers waited with nothing to take, 0 to 1.
+    pub(super) starved: f64,
+    /// Whether the broker throttled.
+    pub(super) throttled: bool,
+}
+
+/// Why there are as many connections as there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PaceReason {
+    /// It is what is begun with, by the round trip to the broker as far as it is known.
+    Begun {
+        /// The round trip.
+        round_trip: Option<Duration>,
+    },
+    /// `fetches.in.flight` is set.
+    Set,
+    /// Consumers wait for fetches; twice as many are tried.
+    Trying,
+    /// Twice as many brought this many times the bytes per second.
+    Gained(f64),
+    /// Twice as many brought only this many times the bytes per second, so it went back.
+    NoGain(f64),
+    /// The consumers are slower than the fetches.
+    ConsumerBusy,
+    /// The broker throttles.
+    Throttled,
+    /// Consumers wait, and more connections may help, but `connections.per.broker` allows no more.
+    AtLimit,
+}
+
+/// How a broker is fetched from, and why so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Over how many connections at most.
+    pub connections: usize,
+    /// How many fetches may be on their way at once, over all of them.
+    pub fetches_in_flight: usize,
+    /// Why it is so many connections.
+    pub reason: PaceReason,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Pace {
+    now: usize,
+    reason: PaceReason,
+    /// The number and the rate, in bytes per second, before the doubling that is being tried.
+    trial: Option<(usize, f64)>,
+    rest: u32,
+    next_rest: u32,
+    is_set: bool,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        let reason = PaceReason::Begun { round_trip: None };
+        Self { now: FIRST[0], reason, trial: None, rest: 0, next_rest: REST.0, is_set: false }
+    }
+
+    /// A number that does not change.
+    pub(super) fn set(connections: usize) -> Self {
+        Self { now: connections.max(1), reason: PaceReason::Set, is_set: true, ..Self::new() }
+    }
+
+    /// How many connections, within `limit`.
+    pub(super) fn connections(&self, limit: usize) -> usize {
+        self.now.clamp(1, limit.max(1))
+    }
+
+    /// Why.
+    pub(super) fn reason(&self) -> PaceReason {
+        self.reason
+    }
+
+    /// The round trip is known: what is begun with follows from it.
+    pub(super) fn begin(&mut self, round_trip: Duration) {
+        if matches!(self.reason, PaceReason::Begun { .. }) && self.trial.is_none() {
+            let at = usize::from(round_trip >= NEAR) + usize::from(round_trip >= FAR);
+            self.now = FIRST[at];
+            self.reason = PaceReason::Begun { round_trip: Some(round_trip) };
+        }
+    }
+
+    /// Decides anew. `limit` is how many are allowed.
+    pub(super) fn decide(&mut self, stretch: &Stretch, limit: usize) {
+        if self.is_set {
+            return;
+        }
+        let limit = limit.max(1);
+        self.now = self.now.min(limit);
+        let seconds = stretch.elapsed.as_secs_f64().max(1e-6);
+        let rate = stretch.bytes as f64 / seconds;
+        if stretch.throttled {
+            // Asking more often only makes the broker wait longer.
+            (self.now, self.trial, self.rest) = ((self.now / 2).max(1), None, REST.0);
+            self.reason = PaceReason::Throttled;
+            return;
+        }
+        if let Some((before, was)) = self.trial.take() {
+            let times = rate / was.max(1.0);
+            if times < GAIN {
+                (self.now, self.rest) = (before, self.next_rest);
+                self.next_rest = (self.next_rest * 2).min(REST.1);
+                self.reason = PaceReason::NoGain(times);
+                return;
+            }
+            self.next_rest = REST.0;
+            self.reason = PaceReason::Gained(times);
+        } else if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        if stretch.starved < STARVED {
+            if !matches!(self.reason, PaceReason::Gained(_)) {
+                self.reason = PaceReason::ConsumerBusy;
+            }
+            return;
+        }
+        if self.now >= limit {
+            self.reason = PaceReason::AtLimit;
+            return;
+        }
+        self.trial = Some((self.now, rate));
+        self.now = (self.now * 2).min(limit);
+        if !matches!(self.reason, PaceReason::Gained(_)) {
+            self.reason = PaceReason::Trying;
+        }
+    }
+}
+
+impl fmt::Display for PaceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begun { round_trip: None } => f.write_str("begun with, the round trip is not known yet"),
+            Self::Begun { round_trip: Some(time) } => write!(f, "begun with at a round trip of {time:.1?}"),
+            Self::Set => f.write_str("fetches.in.flight is set"),
+            Self::Trying => f.write_str("consumers wait for fetches, so twice as many are tried"),
+            Self::Gained(times) => write!(f, "twice as many brought {times:.2} times the bytes per second"),
+            Self::NoGain(times) => write!(f, "twice as many brought only {times:.2} times the bytes per second"),
+            Self::ConsumerBusy => f.write_str("the consumers are slower than the fetches"),
+            Self::Throttled => f.write_str("the broker throttles"),
+            Self::AtLimit => f.write_str("connections.per.broker allows no more: raise it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(bytes: u64, starved: f64) -> Stretch {
+        Stretch { elapsed: Duration::from_millis(100), bytes, starved, throttled: false }
+    }
+
+    /// The numbers after each of the stretches on a link that gives `each` bytes a stretch to each connection and `all` at
+    /// most in all.
+    fn run(each: u64, all: u64, limit: usize, stretches: usize) -> Vec<usize> {
+        let mut pace = Pace::new();
+        (0..stretches)
+            .map(|_| {
+                let bytes = (each * pace.connections(limit) as u64).min(all);
+                pace.decide(&stretch(bytes, 0.9), limit);
+                pace.connections(limit)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_distant_link_is_filled_in_a_few_stretches() {
+        assert_eq!(run(1 << 20, 24 << 20, 32, 5), [4, 8, 16, 32, 32]);
+    }
+
+    #[test]
+    fn what_is_begun_with_follows_from_the_round_trip() {
+        for (round_trip, connections) in [(0, 2), (1, 2), (2, 4), (9, 4), (10, 8), (200, 8)] {
+            let mut pace = Pace::new();
+            pace.begin(Duration::from_millis(round_trip));
+            assert_eq!((pace.connections(32), pace.connections(3)), (connections, connections.min(3)));
+        }
+        let mut pace = Pace::new();
+        pace.decide(&stretch(1 << 20, 0.9), 32);
+        pace.begin(Duration::from_millis(100));
+        assert_eq!(pace.connections(32), 4, "what was found out since is worth more");
+    }
+
+    #[test]
+    fn it_stays_where_nothing_is_gained_and_tries_again_after_rests_that_grow() {
+        let widths = run(1 << 20, 1 << 20, 32, 400);
+        assert_eq!(widths[..3], [4, 2, 2]);
+        let trials: Vec<_> = (0..400).filter(|at| widths[*at] == 4).collect();
+        assert_eq!(trials, [0, 18, 52, 118, 248]);
+    }
+
+    #[test]
+    fn the_limit_holds_and_is_told() {
+        assert_eq!(run(1 << 20, u64::MAX, 6, 4), [4, 6, 6, 6]);
+        let mut pace = Pace::new();
+        for bytes in [1, 2, 4] {
+            pace.decide(&stretch(bytes << 20, 0.9), 4);
+        }
+        assert_eq!((pace.connections(4), pace.reason()), (4, PaceReason::AtLimit));
+        assert_eq!(pace.connections(0), 1, "one is always allowed");
+    }
+
+    #[test]
+    fn consumers_that_are_busy_get_no_more() {
+        let mut pace = Pace::new();
+        pace.decide(&stretch(1 << 20, 0.05), 32);
+        assert_eq!((pace.connections(32), pace.reason()), (2, PaceReason::ConsumerBusy));
+    }
+
+    #[test]
+    fn what_is_set_stays() {
+        let mut pace = Pace::set(5);
+        pace.begin(Duration::from_secs(1));
+        pace.decide(&Stretch { throttled: true, ..stretch(1, 0.9) }, 32);
+        assert_eq!((pace.connections(32), pace.connections(3), pace.reason()), (5, 3, PaceReason::Set));
+    }
+
+    #[test]
+    fn throttling_halves_it() {
+        let mut pace = Pace::new();
+        for bytes in [1, 2, 4] {
+            pace.decide(&stretch(bytes << 20, 0.9), 32);
+        }
+        assert_eq!(pace.connections(32), 16);
+        pace.decide(&Stretch { throttled: true, ..stretch(8 << 20, 0.9) }, 32);
+        assert_eq!((pace.connections(32), pace.reason()), (8, PaceReason::Throttled));
+        pace.decide(&stretch(8 << 20, 0.9), 32);
+        assert_eq!(pace.connections(32), 8, "it rests");
+    }
+}

@@ -1,0 +1,186 @@
+//! What readers share: connections, waits at the ends of logs; and what can be told of them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use kafka_protocol::messages::ApiKey;
+use tidegate_broker::testing::{Fault, Rule, Setup};
+use tidegate_client::{
+    Cluster, ClusterConfig, Fetcher, FetcherOptions, NewTopic, PaceReason, Reader, ReaderOptions, Slice, Waits,
+};
+use tidegate_model::TopicPartition;
+use tidegate_wire::{BatchOptions, BatchWriter};
+use tokio::net::TcpStream;
+
+use crate::stage::{RECORDS, Stage, TOPIC, all_offsets, append, quick, small_fetches, whole, write};
+use crate::support::{drain, eventually, name, slice};
+
+const MANY: &str = "many";
+const PARTITIONS: i32 = 40;
+
+fn batch(values: &[&str]) -> Bytes {
+    let mut writer = BatchWriter::new(BatchOptions::default());
+    for value in values {
+        writer.push(1_000, None, Some(value.as_bytes()), []).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// A stage with a further topic of many partitions with ten records each.
+async fn stage() -> (Stage, Cluster) {
+    let stage = Stage::set(Setup::default()).await;
+    let admin = Cluster::connect(ClusterConfig::new([stage.upstream().to_string()])).await.unwrap();
+    let config = [("retention.ms".to_owned(), "-1".to_owned())].into();
+    let topic = NewTopic { name: name(MANY), partitions: PARTITIONS, replication_factor: 1, config };
+    admin.create_topic(&topic).await.unwrap();
+    let mut stream = TcpStream::connect(stage.upstream()).await.unwrap();
+    for partition in 0..PARTITIONS {
+        for _ in 0..5 {
+            write(&mut stream, MANY, partition, batch(&["a", "b"])).await;
+        }
+    }
+    let config = ClusterConfig { request_timeout: Duration::from_secs(30), ..quick(stage.cluster.bootstrap()) };
+    let client = Cluster::connect(config).await.unwrap();
+    (stage, client)
+}
+
+fn asked(stage: &Stage) -> u64 {
+    stage.cluster.asked(ApiKey::Fetch).values().sum()
+}
+
+/// The offsets of the next chunk.
+async fn next(reader: &mut Reader) -> Vec<i64> {
+    let chunk = reader.next().await.unwrap().unwrap();
+    chunk.batches.iter().flat_map(|batch| batch.records()).map(|record| record.unwrap().offset).collect()
+}
+
+/// Reads until the offset before `end` came.
+async fn read_up_to(reader: &mut Reader, end: i64) -> Vec<i64> {
+    let mut offsets = Vec::new();
+    while reader.position() < end {
+        offsets.extend(next(reader).await);
+    }
+    offsets
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_readers_there_are_they_share_the_connections_that_are_allowed() {
+    let (stage, client) = stage().await;
+    let before = stage.cluster.connections();
+    let fetcher = Fetcher::new(&client, FetcherOptions { connections_per_broker: 3, ..FetcherOptions::default() });
+    let reads = (0..PARTITIONS).map(|partition| {
+        let mut reader = fetcher.read(slice(MANY, partition, 0, 10), small_fetches());
+        async move { drain(&mut reader).await }
+    });
+    for (offsets, result) in join_all(reads).await {
+        result.unwrap();
+        assert_eq!(offsets, (0..10).collect::<Vec<_>>());
+    }
+    let opened = stage.cluster.connections() - before;
+    assert!((1..=3).contains(&opened), "{opened}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_at_the_ends_of_their_logs_wait_together_and_new_records_come_at_once() {
+    let (stage, client) = stage().await;
+    let fetcher = Fetcher::new(&client, FetcherOptions::default());
+    // A wait that no test outlasts: what comes comes because it is there.
+    let options = ReaderOptions { fetch_max_wait: Duration::from_secs(25), ..ReaderOptions::default() };
+    let mut readers: Vec<_> = (0..PARTITIONS)
+        .map(|partition| fetcher.read(Slice::from(TopicPartition::new(name(MANY), partition), 0), options.clone()))
+        .collect();
+    for reader in &mut readers {
+        assert_eq!(read_up_to(reader, 10).await, (0..10).collect::<Vec<_>>());
+    }
+    let settled = || readers.iter().all(|reader| reader.facts().known_end == Some(10));
+    assert!(settled());
+    let (before, connections) = (asked(&stage), stage.cluster.connections());
+    let mut stream = TcpStream::connect(stage.upstream()).await.unwrap();
+    for (at, partition) in [7, 7, 31, 7].into_iter().enumerate() {
+        write(&mut stream, MANY, partition, batch(&["new"])).await;
+        let reader = &mut readers[usize::try_from(partition).unwrap()];
+        let new = next(reader).await;
+        assert_eq!((at, new.len()), (at, 1));
+    }
+    // Less than one for each partition, over two connections more at most.
+    assert!(asked(&stage) - before < u64::try_from(PARTITIONS).unwrap(), "{}", asked(&stage) - before);
+    assert!(stage.cluster.connections() - connections <= 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slice_without_an_end_goes_on_with_what_is_written_later_and_never_stalls() {
+    let stage = Stage::set(Setup::default()).await;
+    let client = Cluster::connect(quick(stage.cluster.bootstrap())).await.unwrap();
+    let options = ReaderOptions { stall_timeout: Duration::from_millis(1), ..small_fetches() };
+    let mut reader = client.read(Slice::from(TopicPartition::new(name(TOPIC), 1), 5), options);
+    assert_eq!(read_up_to(&mut reader, RECORDS).await, (5..RECORDS).collect::<Vec<_>>());
+    // Long enough for many empty answers.
+    let fetches = asked(&stage);
+    let mut ahead = Box::pin(reader.next());
+    tokio::select! {
+        nothing = &mut ahead => panic!("{nothing:?}"),
+        () = eventually("empty answers", || asked(&stage) > fetches + 5) => {}
+    }
+    drop(ahead);
+    append(stage.upstream(), 1, 7).await;
+    assert_eq!(read_up_to(&mut reader, RECORDS + 7).await, (RECORDS..RECORDS + 7).collect::<Vec<_>>());
+    assert_eq!(reader.facts().times.longest(), Waits::NoData);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_times_of_a_reader_add_up_to_its_life_and_tell_a_busy_consumer() {
+    let stage = Stage::set(Setup::default()).await;
+    let client = stage.client().await;
+    let before = std::time::Instant::now();
+    let mut reader = client.read(whole(0), small_fetches());
+    let begun = std::time::Instant::now();
+    let mut offsets = next(&mut reader).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    offsets.extend(drain(&mut reader).await.0);
+    let least = begun.elapsed();
+    let facts = reader.facts();
+    assert_eq!(offsets, all_offsets());
+    assert!(least <= facts.times.total() && facts.times.total() <= before.elapsed(), "{facts:?}");
+    assert!(facts.times.consumer_busy >= Duration::from_millis(300), "{facts:?}");
+    assert_eq!((facts.position, facts.known_end, facts.restarts), (RECORDS, Some(RECORDS), 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_gets_nothing_although_there_is_more_begins_anew_and_loses_nothing() {
+    let stage = Stage::set(Setup::default()).await;
+    let config = ClusterConfig { request_timeout: Duration::from_secs(30), ..quick(stage.cluster.bootstrap()) };
+    let client = Cluster::connect(config).await.unwrap();
+    let options = ReaderOptions { watchdog: Duration::from_millis(100), ..small_fetches() };
+    let mut reader = client.read(whole(2), options);
+    let mut offsets = next(&mut reader).await;
+    // One answer never comes.
+    let silence = Rule::new(Fault::Delay(Duration::from_secs(25))).on(ApiKey::Fetch).times(1);
+    let silence = stage.cluster.rule(silence);
+    let (rest, result) = drain(&mut reader).await;
+    result.unwrap();
+    offsets.extend(rest);
+    assert_eq!(offsets, all_offsets());
+    assert_eq!(stage.cluster.fired(silence), 1);
+    assert!(reader.facts().restarts >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cap_that_is_reached_names_the_setting_to_raise() {
+    let (stage, client) = stage().await;
+    stage.cluster.rule(Rule::new(Fault::Delay(Duration::from_millis(3))).on(ApiKey::Fetch));
+    let mut stream = TcpStream::connect(stage.upstream()).await.unwrap();
+    for _ in 0..1_500 {
+        write(&mut stream, MANY, 0, batch(&["x"; 20])).await;
+    }
+    let fetcher = Fetcher::new(&client, FetcherOptions { connections_per_broker: 1, ..FetcherOptions::default() });
+    let options = ReaderOptions { max_partition_fetch_bytes: 10_000, ..ReaderOptions::default() };
+    let mut reader = fetcher.read(slice(MANY, 0, 0, 30_010), options);
+    let mut told = None;
+    while reader.next().await.is_some() {
+        told = reader.facts().broker.or(told);
+    }
+    let told = told.unwrap();
+    assert_eq!((told.connections, told.reason), (1, PaceReason::AtLimit));
+    assert!(told.reason.to_string().contains("connections.per.broker"));
+}

@@ -28,7 +28,7 @@ const USAGE: &str = "\
 Usage: cargo run --release -- fetch <scenario...|all|list|link-check> [options]
 
   --rounds N       how often each client is timed, in turns [5]
-  --seconds S      when a client is stopped that has not read everything by then [5]
+  --seconds S      how long after its first record a client is stopped that has not read everything [4]
   --scale F        make the topics so many times as large [1]
   --sides A,B      only these sides
   --rate BYTES     hold the link to so many bytes a second, each way
@@ -56,7 +56,7 @@ impl Options {
         let mut options = Self {
             scenarios: Vec::new(),
             rounds: 5,
-            seconds: 5.0,
+            seconds: 4.0,
             scale: 1.0,
             sides: None,
             rate: None,

@@ -23,7 +23,7 @@ pub struct Task {
     pub topic: String,
     /// Partitions, each with the offset to stop at.
     pub ends: Vec<(i32, i64)>,
-    /// When to stop, whatever has been read by then.
+    /// How long after the first records to stop, whatever has been read by then.
     pub limit: Duration,
     /// Whether every value is hashed and every offset looked at.
     pub hash: bool,
@@ -39,6 +39,9 @@ pub struct Task {
 pub const PAUSE_EVERY: Duration = Duration::from_secs(2);
 /// How long it then stands still.
 pub const PAUSE_FOR: Duration = Duration::from_millis(200);
+
+/// How long a consumer waits for its first records.
+pub const FIRST_RECORD: Duration = Duration::from_secs(25);
 
 impl Task {
     /// The options of a peer's command line.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -18,6 +19,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// firstRecord is how long a consumer waits for its first records.
+const firstRecord = 25 * time.Second
+
 type settings []string
 
 func (s *settings) String() string         { return strings.Join(*s, ",") }
@@ -27,6 +31,7 @@ type outcome struct {
 	Records      int64    `json:"records"`
 	Bytes        int64    `json:"bytes"`
 	Seconds      float64  `json:"seconds"`
+	FirstSeconds *float64 `json:"first_seconds"`
 	Hash         *string  `json:"hash"`
 	Contiguous   *bool    `json:"contiguous"`
 	Complete     bool     `json:"complete"`
@@ -100,11 +105,9 @@ func main() {
 	}
 
 	begun := time.Now()
-	deadline := begun.Add(time.Duration(*limit * float64(time.Second)))
+	deadline := begun.Add(firstRecord)
 	client, err := kgo.NewClient(opts...)
 	check(err)
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
-	defer cancel()
 
 	var result outcome
 	var hash uint64
@@ -115,11 +118,16 @@ func main() {
 	var longest time.Duration
 	for open > 0 && time.Now().Before(deadline) {
 		asked := time.Now()
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		fetches := client.PollFetches(ctx)
-		if ctx.Err() != nil {
+		cancel()
+		if time.Now().After(deadline) && fetches.Empty() {
 			break
 		}
 		if err := fetches.Err(); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				break
+			}
 			log.Fatal(err)
 		}
 		if paused {
@@ -146,6 +154,11 @@ func main() {
 			next[fetched.Partition] = expected
 		})
 		last = time.Now()
+		if result.FirstSeconds == nil {
+			first := last.Sub(begun).Seconds()
+			result.FirstSeconds = &first
+			deadline = last.Add(time.Duration(*limit * float64(time.Second)))
+		}
 		if *pauses && last.Sub(resumed) >= 2*time.Second {
 			time.Sleep(200 * time.Millisecond)
 			resumed, paused = time.Now(), true

@@ -13,6 +13,9 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** Reads given partitions with Java's consumer and prints one line of JSON: options as in ../../src/peer.rs. */
 public final class Peer {
+    /** How long a consumer waits for its first records, in nanoseconds. */
+    private static final double FIRST_RECORD = 25e9;
+
     private Peer() {
     }
 
@@ -62,13 +65,14 @@ public final class Peer {
         Map<Integer, Long> next = new HashMap<>();
         long begun = System.nanoTime();
         long last = begun;
+        long first = -1;
         long resumed = begun;
         long longest = -1;
         boolean paused = false;
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
-            while (open > 0 && System.nanoTime() - begun < limit * 1e9) {
+            while (open > 0 && (first < 0 ? System.nanoTime() - begun < FIRST_RECORD : System.nanoTime() - first < limit * 1e9)) {
                 long asked = System.nanoTime();
                 ConsumerRecords<byte[], byte[]> polled = consumer.poll(Duration.ofMillis(100));
                 if (polled.isEmpty()) {
@@ -104,15 +108,16 @@ public final class Peer {
                     next.put(partition.partition(), expected);
                 }
                 last = System.nanoTime();
+                first = first < 0 ? last : first;
                 if (options.containsKey("--pauses") && last - resumed >= 2_000_000_000L) {
                     sleep(200);
                     resumed = System.nanoTime();
                     paused = true;
                 }
             }
-            System.out.printf("{\"records\":%d,\"bytes\":%d,\"seconds\":%.6f,\"hash\":%s,\"contiguous\":%s,"
+            System.out.printf("{\"records\":%d,\"bytes\":%d,\"seconds\":%.6f,\"first_seconds\":%s,\"hash\":%s,\"contiguous\":%s,"
                     + "\"complete\":%b,\"longest_gap_ms\":%s,\"note\":\"%s\"}%n", records, bytes,
-                    (last - begun) / 1e9, hashing ? "\"" + Long.toUnsignedString(hash) + "\"" : "null",
+                    (last - begun) / 1e9, first < 0 ? "null" : (first - begun) / 1e9, hashing ? "\"" + Long.toUnsignedString(hash) + "\"" : "null",
                     hashing ? contiguous : "null", open == 0, paused ? longest / 1e6 : "null",
                     // Printed so that the timestamps are read.
                     timestamps == Long.MIN_VALUE ? "odd timestamps" : "");

@@ -27,13 +27,17 @@ const { partitionsConsumedConcurrently, ...consumerSettings } = options.settings
 let records = 0, bytes = 0, hash = 0n, timestamps = 0, contiguous = true
 let paused = false, longest = 0
 const begun = performance.now()
-let last = begun, resumed = begun, asked = begun
+let first = null, last = begun, resumed = begun, asked = begun
 
+let finished = false
 const finish = () => {
+  if (finished) return
+  finished = true
   const outcome = {
     records,
     bytes,
     seconds: (last - begun) / 1e3,
+    first_seconds: first === null ? null : (first - begun) / 1e3,
     hash: options.hash ? BigInt.asUintN(64, hash).toString() : null,
     contiguous: options.hash ? contiguous : null,
     complete: open === 0,
@@ -42,8 +46,11 @@ const finish = () => {
   }
   process.stdout.write(JSON.stringify(outcome) + '\n', () => process.exit(0))
 }
-const deadline = Number(options.seconds) * 1e3
-setTimeout(finish, deadline)
+const limit = Number(options.seconds) * 1e3
+// How long a consumer waits for its first records, in milliseconds.
+const FIRST_RECORD = 25e3
+const expired = () => (first === null ? performance.now() - begun > FIRST_RECORD : performance.now() - first > limit)
+setInterval(() => expired() && finish(), 50)
 
 const eachBatch = async ({ batch }) => {
   const now = performance.now()
@@ -63,7 +70,8 @@ const eachBatch = async ({ batch }) => {
   }
   next.set(batch.partition, expected)
   last = performance.now()
-  if (open === 0 || last - begun > deadline) return finish()
+  first ??= last
+  if (open === 0 || expired()) return finish()
   if (options.pauses && last - resumed >= 2000) {
     await new Promise(resolve => setTimeout(resolve, 200))
     resumed = performance.now()

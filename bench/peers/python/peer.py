@@ -7,6 +7,8 @@ import zlib
 
 from confluent_kafka import Consumer, TopicPartition
 
+FIRST_RECORD = 25  # How long a consumer waits for its first records, in seconds.
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--bootstrap", required=True)
 parser.add_argument("--topic", required=True)
@@ -29,9 +31,12 @@ contiguous, paused = True, False
 following = dict.fromkeys(ends, 0)
 unfinished = sum(end > 0 for end in ends.values())
 begun = last = resumed = time.perf_counter()
+first = None
 consumer = Consumer(settings)
 consumer.assign([TopicPartition(options.topic, partition, 0) for partition in ends])
-while unfinished and time.perf_counter() - begun < options.seconds:
+while unfinished and (
+    time.perf_counter() - begun < FIRST_RECORD if first is None else time.perf_counter() - first < options.seconds
+):
     asked = time.perf_counter()
     # A full batch is waited for: a short wait, so that the last records of a slow link count.
     messages = consumer.consume(1000, 0.05)
@@ -57,6 +62,7 @@ while unfinished and time.perf_counter() - begun < options.seconds:
         if offset + 1 == end:
             unfinished -= 1
     last = time.perf_counter()
+    first = first or last
     if options.pauses and last - resumed >= 2:
         time.sleep(0.2)
         resumed, paused = time.perf_counter(), True
@@ -65,6 +71,7 @@ outcome = {
     "records": records,
     "bytes": size,
     "seconds": last - begun,
+    "first_seconds": first and first - begun,
     "hash": str(total % 2**64) if options.hash else None,
     "contiguous": contiguous if options.hash else None,
     "complete": unfinished == 0,

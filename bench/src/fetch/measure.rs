@@ -14,7 +14,7 @@ use super::{Options, server_root};
 use crate::child::{self, Finished};
 use crate::link::{Link, LinkOptions, Namespace, Tcp};
 use crate::machine::{Machine, load};
-use crate::peer::{Outcome, Task};
+use crate::peer::{FIRST_RECORD, Outcome, Task};
 
 /// The bytes of values that each side reads for the comparison of hashes.
 const VERIFIED_BYTES: u64 = 20_000_000;
@@ -86,7 +86,7 @@ impl Bench<'_> {
                         let mut run = timed(&outcome, &finished, before.0, self.broker.cpu_seconds() - before.1);
                         if run.records == 0 {
                             // Its last record is at the start; it had all the time there was.
-                            run.seconds = self.options.seconds;
+                            run.seconds = FIRST_RECORD.as_secs_f64();
                         }
                         println!(
                             "  round {round} {:<20} {:>8.1} MB/s {:>10.0} records/s  cpu {:>5.2} s  {:>5.0} MiB  {}load {}",
@@ -236,6 +236,7 @@ impl Bench<'_> {
             cpu_seconds_per_million: median(&|run| cpu(run) / run.records.max(1) as f64 * 1e6).median,
             broker_cpu_seconds_per_gb: median(&|run| run.broker_seconds / run.bytes.max(1) as f64 * 1e9).median,
             peak_mib: median(&|run| run.peak_mib).median,
+            first_seconds: Spread::of(runs.iter().filter_map(|run| run.first_seconds)).median,
             ours_over_this: None,
             longest_gap_ms,
             note,
@@ -258,6 +259,7 @@ fn timed(outcome: &Outcome, finished: &Finished, load: Option<f64>, broker_secon
         records: outcome.records,
         bytes: outcome.bytes,
         seconds: outcome.seconds,
+        first_seconds: outcome.first_seconds,
         complete: outcome.complete,
         user_seconds: finished.user_seconds,
         system_seconds: finished.system_seconds,

@@ -36,7 +36,7 @@ pub struct Results {
     pub topic: String,
     /// How many rounds.
     pub rounds: usize,
-    /// After how many seconds a client is stopped that has not read everything by then.
+    /// So many seconds after its first records a client is stopped that has not read everything by then.
     pub limit_seconds: f64,
     /// The hash that every side agreed on before anything was timed, over `verified_records` records.
     pub hash: String,
@@ -77,6 +77,8 @@ pub struct Row {
     pub broker_cpu_seconds_per_gb: f64,
     /// The most memory the client had resident, in MiB.
     pub peak_mib: f64,
+    /// From the making of the consumer to its first records, in seconds.
+    pub first_seconds: f64,
     /// Our rate (the side `tidegate`'s) over this one's.
     pub ours_over_this: Option<f64>,
     /// The longest wait for records after a pause, over all rounds, in milliseconds.
@@ -96,6 +98,8 @@ pub struct Run {
     pub bytes: u64,
     /// From the making of the consumer to the last record.
     pub seconds: f64,
+    /// From the making of the consumer to its first records.
+    pub first_seconds: Option<f64>,
     /// Whether everything was read.
     pub complete: bool,
     /// Processor time in user space, in seconds.

@@ -35,7 +35,7 @@ pub fn read(task: &Task) -> Result<Outcome> {
     let mut messages = [ptr::null_mut::<rd_kafka_message_t>(); BATCH];
     let mut failure = None;
     let mut asked = Instant::now();
-    while failure.is_none() && !tally.complete() && tally.elapsed() < task.limit {
+    while failure.is_none() && !tally.complete() && !tally.expired(task.limit) {
         // SAFETY: `messages` has room for BATCH pointers; those that were filled are owned by us from here on.
         let got = unsafe { rd_kafka_consume_batch_queue(queue, WAIT_MS, messages.as_mut_ptr(), BATCH) };
         let Ok(got) = usize::try_from(got) else { bail!("rd_kafka_consume_batch_queue failed") };

@@ -55,7 +55,7 @@ fn base(task: &Task) -> Result<Outcome> {
     consumer.assign(&assignment(task)?)?;
     let mut tally = Tally::new(&task.ends, task.hash, begun);
     let mut pauses = Pauses::new(task.pauses);
-    while !tally.complete() && tally.elapsed() < task.limit {
+    while !tally.complete() && !tally.expired(task.limit) {
         let asked = Instant::now();
         let Some(message) = consumer.poll(WAIT) else { continue };
         pauses.waited(asked.elapsed());
@@ -74,7 +74,7 @@ async fn stream(task: &Task) -> Result<Outcome> {
     consumer.assign(&assignment(task)?)?;
     let mut tally = Tally::new(&task.ends, task.hash, begun);
     let mut pauses = Pauses::new(task.pauses);
-    while !tally.complete() && tally.elapsed() < task.limit {
+    while !tally.complete() && !tally.expired(task.limit) {
         let asked = Instant::now();
         let Ok(message) = tokio::time::timeout(WAIT, consumer.recv()).await else { continue };
         pauses.waited(asked.elapsed());

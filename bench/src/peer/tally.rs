@@ -13,6 +13,9 @@ pub struct Outcome {
     pub bytes: u64,
     /// From the making of the consumer to the last record.
     pub seconds: f64,
+    /// From the making of the consumer to the first records.
+    #[serde(default)]
+    pub first_seconds: Option<f64>,
     /// The sum of the CRC-32 of every value, modulo 2^64: the same in whatever order they came. With `--hash` alone.
     pub hash: Option<String>,
     /// Whether each partition's offsets followed each other without a gap. With `--hash` alone.
@@ -39,6 +42,7 @@ pub struct Tally {
     partitions: Vec<(i64, i64)>,
     open: usize,
     begun: Instant,
+    first: Option<Instant>,
     last: Instant,
 }
 
@@ -55,6 +59,7 @@ impl Tally {
             partitions: vec![(0, 0); partitions],
             open: ends.iter().filter(|(_, end)| *end > 0).count(),
             begun,
+            first: None,
             last: begun,
         };
         for &(partition, end) in ends {
@@ -86,6 +91,7 @@ impl Tally {
     /// Notes that records have just been counted.
     pub fn now(&mut self) {
         self.last = Instant::now();
+        self.first.get_or_insert(self.last);
     }
 
     /// Whether every partition has reached its end.
@@ -93,9 +99,12 @@ impl Tally {
         self.open == 0
     }
 
-    /// How long ago the consumer was made.
-    pub fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
+    /// Whether the time is up: so long after the first records, or without any for too long.
+    pub fn expired(&self, limit: Duration) -> bool {
+        match self.first {
+            Some(first) => first.elapsed() >= limit,
+            None => self.begun.elapsed() >= super::FIRST_RECORD,
+        }
     }
 
     /// The records of several tallies, which began together.
@@ -106,6 +115,11 @@ impl Tally {
             outcome.records += tally.records;
             outcome.bytes += tally.bytes;
             outcome.seconds = outcome.seconds.max((tally.last - tally.begun).as_secs_f64());
+            let first = tally.first.map(|first| (first - tally.begun).as_secs_f64());
+            outcome.first_seconds = match (outcome.first_seconds, first) {
+                (Some(one), Some(two)) => Some(one.min(two)),
+                (one, two) => one.or(two),
+            };
             outcome.complete &= tally.complete();
             timestamps ^= tally.timestamps;
             if let Some(hash) = tally.hash {
@@ -155,7 +169,7 @@ impl Pauses {
 
     /// The longest wait after the first pause, in milliseconds.
     pub fn longest_gap_ms(&self) -> Option<f64> {
-        self.paused.then(|| self.longest.as_secs_f64() * 1e3)
+        self.paused.then_some(self.longest.as_secs_f64() * 1e3)
     }
 }
 

@@ -1,20 +1,24 @@
 //! Tidegate's own fetch engine, as a program uses it: one reader for each partition, in a task of its own, within one byte
 //! budget.
 
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tidegate_client::{
     ByteBudget, Cluster, ClusterConfig, Fetcher, FetcherOptions, Reader, ReaderOptions, Slice, TlsSettings, Trust,
 };
 use tidegate_model::{OffsetRange, TopicName, TopicPartition};
-use tokio::time::{Instant as TokioInstant, timeout_at};
+use tokio::time::timeout;
 
 use super::tally::{Outcome, Pauses, Tally};
-use super::{PAUSE_FOR, Task};
+use super::{FIRST_RECORD, PAUSE_FOR, Task};
 
 /// What all readers together may hold.
 const BUDGET: usize = 64 << 20;
+
+/// How long a reader is waited for before the clock is looked at.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Reads the task.
 pub fn read(task: &Task) -> Result<Outcome> {
@@ -52,11 +56,13 @@ fn start(task: &Task) -> Result<Vec<(i32, Reader)>> {
 
 async fn read_all(task: &Task) -> Result<Outcome> {
     let begun = Instant::now();
+    let first = Arc::new(OnceLock::new());
     let mut tasks = Vec::new();
     for (partition, reader) in start(task)? {
         let ends: Vec<_> = task.ends.iter().copied().filter(|(other, _)| *other == partition).collect();
         let tally = Tally::new(&ends, task.hash, begun);
-        tasks.push(tokio::spawn(read_one(reader, partition, tally, begun + task.limit, task.pauses)));
+        let clock = Clock { begun, limit: task.limit, first: Arc::clone(&first) };
+        tasks.push(tokio::spawn(read_one(reader, partition, tally, clock, task.pauses)));
     }
     let mut tallies = Vec::new();
     let mut longest_gap_ms: Option<f64> = None;
@@ -70,18 +76,36 @@ async fn read_all(task: &Task) -> Result<Outcome> {
     Ok(Outcome { longest_gap_ms, note: Some(note), ..Tally::merge(tallies) })
 }
 
+/// When the readers' time is up: all at the same time.
+struct Clock {
+    begun: Instant,
+    limit: Duration,
+    /// When the first of them got records.
+    first: Arc<OnceLock<Instant>>,
+}
+
+impl Clock {
+    fn expired(&self) -> bool {
+        match self.first.get() {
+            Some(first) => first.elapsed() >= self.limit,
+            None => self.begun.elapsed() >= FIRST_RECORD,
+        }
+    }
+}
+
 async fn read_one(
     mut reader: Reader,
     partition: i32,
     mut tally: Tally,
-    until: Instant,
+    clock: Clock,
     pauses: bool,
 ) -> Result<(Tally, Option<f64>, String)> {
     let mut pauses = Pauses::new(pauses);
     let mut broker = None;
-    loop {
-        let asked = Instant::now();
-        let Ok(next) = timeout_at(TokioInstant::from_std(until), reader.next()).await else { break };
+    let mut asked = Instant::now();
+    // A reader that always has something never lets the timeout see the clock, so it is looked at for each chunk.
+    while !clock.expired() {
+        let Ok(next) = timeout(LOOK, reader.next()).await else { continue };
         let Some(chunk) = next else { break };
         let chunk = chunk.with_context(|| format!("partition {partition}"))?;
         pauses.waited(asked.elapsed());
@@ -92,21 +116,19 @@ async fn read_one(
             }
         }
         tally.now();
+        clock.first.get_or_init(Instant::now);
         broker = reader.facts().broker.or(broker);
         if pauses.due() {
             tokio::time::sleep(PAUSE_FOR).await;
             pauses.resume();
         }
-        // A reader that always has something never lets the timeout see the clock.
-        if Instant::now() >= until {
-            break;
-        }
+        asked = Instant::now();
     }
     let facts = reader.facts();
     let how = broker.map_or_else(String::new, |choice| {
         format!("{} connections ({}), {} fetches at once", choice.connections, choice.reason, choice.fetches_in_flight)
     });
-    let share = |time: std::time::Duration| 100.0 * time.as_secs_f64() / facts.times.total().as_secs_f64().max(1e-9);
+    let share = |time: Duration| 100.0 * time.as_secs_f64() / facts.times.total().as_secs_f64().max(1e-9);
     let times = &facts.times;
     let said = format!(
         "{how}; network {:.0} %, budget full {:.0} %, decoding {:.0} %, consumer busy {:.0} %; {:.1} % surplus; {} restarts",

@@ -127,6 +127,7 @@ impl Bench<'_> {
             round_trip_ms: scenario.round_trip_ms,
             loss: scenario.loss,
             rate: self.options.rate.filter(|_| link.is_some()),
+            link: self.link.totals().filter(|_| link.is_some()),
             broker: format!("Apache Kafka {}", tidegate_testkit::kafka::VERSION),
             send_buffer_bytes: if self.broker.buffers == Buffers::Auto { -1 } else { 102_400 },
             client_tcp: Tcp::of(near)?.0,

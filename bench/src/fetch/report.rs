@@ -79,6 +79,17 @@ pub fn table(results: &Results) -> String {
             let _ = writeln!(text, "\n- {} says: `{note}`", row.side);
         }
     }
+    for (way, totals) in ["to the broker", "to the client"].iter().zip(results.link.iter().flatten()) {
+        let late = totals.late as f64 / totals.packets.max(1) as f64 * 100.0;
+        let _ = writeln!(
+            text,
+            "\n- link {way}: {} packets, {late:.1} % of them more than 1 ms late, the latest {:.1} ms; {} lost, {} lost to a full queue",
+            totals.packets,
+            totals.latest_us as f64 / 1e3,
+            totals.lost,
+            totals.overflowed + totals.refused,
+        );
+    }
     for why in &results.left_out {
         let _ = writeln!(text, "\n- left out: {why}");
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::target::Verdict;
+use crate::link::Totals;
 use crate::machine::Machine;
 
 /// Everything that a results file holds.
@@ -24,6 +25,8 @@ pub struct Results {
     pub loss: f64,
     /// The link's rate, in bytes a second, if it has one.
     pub rate: Option<u64>,
+    /// What passed over the link, near to far and far to near: how late packets were tells how far to trust the figures.
+    pub link: Option<[Totals; 2]>,
     /// The broker: its version and its socket buffers.
     pub broker: String,
     /// Its `socket.send.buffer.bytes`.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ring::Ring;
 use super::tun::{PACKET_BYTES, Tun, wire_bytes};
@@ -40,7 +40,7 @@ pub struct Shape {
 }
 
 /// What has passed in one direction.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Packets, as the kernel handed them over.
     pub packets: u64,
@@ -52,6 +52,8 @@ pub struct Totals {
     pub overflowed: u64,
     /// Packets that the receiving kernel refused.
     pub refused: u64,
+    /// Packets that were more than a millisecond late.
+    pub late: u64,
     /// How late packets were at most, in microseconds.
     pub latest_us: u64,
     /// Processor time of the thread, in milliseconds.
@@ -66,6 +68,7 @@ struct Shared {
     lost: AtomicU64,
     overflowed: AtomicU64,
     refused: AtomicU64,
+    late: AtomicU64,
     latest_us: AtomicU64,
     cpu_ms: AtomicU64,
 }
@@ -102,6 +105,7 @@ impl Pump {
             lost: get(&self.shared.lost),
             overflowed: get(&self.shared.overflowed),
             refused: get(&self.shared.refused),
+            late: get(&self.shared.late),
             latest_us: get(&self.shared.latest_us),
             cpu_ms: get(&self.shared.cpu_ms),
         }
@@ -151,7 +155,11 @@ impl Direction {
                     return (due - now).min(NAP);
                 }
             }
-            self.shared.latest_us.fetch_max((now - due).as_micros() as u64, Ordering::Relaxed);
+            let late_us = (now - due).as_micros() as u64;
+            self.shared.latest_us.fetch_max(late_us, Ordering::Relaxed);
+            if late_us > 1000 {
+                self.shared.late.fetch_add(1, Ordering::Relaxed);
+            }
             if self.to.write(packet).is_err() {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
             }

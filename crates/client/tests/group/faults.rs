@@ -35,7 +35,10 @@ async fn a_lost_partition_is_dropped_without_a_commit_and_read_again() {
         (AssignmentStrategy::RoundRobin, 25),
     ] {
         let stage = Stage::set(Setup::default()).await;
-        let mut source = join(&stage, GroupOptions { assignment_strategy: strategy, ..options() }).await;
+        // The broker behind still waits for the member that the stand-in denied.
+        let session_timeout = Duration::from_secs(6);
+        let mut source =
+            join(&stage, GroupOptions { assignment_strategy: strategy, session_timeout, ..options() }).await;
         assert_eq!(assigned(&mut source).await.len(), 3);
         let held = chunk(&mut source).await;
         // The coordinator does not know the member any more, or has another generation.

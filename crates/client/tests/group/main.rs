@@ -4,6 +4,7 @@
 
 mod faults;
 mod grounds;
+mod markers;
 mod members;
 #[path = "../it/stage.rs"]
 #[allow(dead_code, reason = "shared with the other tests")]

@@ -117,8 +117,8 @@ impl GroupSource {
         self.desk.counts()
     }
 
-    /// Commits what is marked, leaves the group (a static member only goes away), and returns when librdkafka has ended.
-    /// What was fetched and not handed out is dropped.
+    /// Commits what is marked, leaves the group (a static member only goes away), and returns when librdkafka has ended,
+    /// or some seconds later where the cluster does not answer. What was fetched and not handed out is dropped.
     ///
     /// # Errors
     /// [`GroupError::CommitUnfinished`] and [`GroupError::CommitRefused`]: a mark may not be committed, so its records may

@@ -153,6 +153,28 @@ async fn closing_says_when_a_commit_is_not_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_ends_although_the_cluster_is_gone() {
+    for marked in [false, true] {
+        let Stage { cluster, broker, _folder } = Stage::set(Setup::default()).await;
+        let client = Cluster::connect(quick(cluster.bootstrap())).await.unwrap();
+        let options = GroupOptions {
+            drain_timeout: Some(Duration::from_secs(1)),
+            session_timeout: Duration::from_secs(6),
+            ..options()
+        };
+        let mut source = GroupSource::join(&client, options).await.unwrap();
+        let held = chunk(&mut source).await;
+        drop(cluster);
+        if marked {
+            assert!(source.commit(&held.topic_partition, held.next_offset, None));
+        }
+        let closed = tokio::time::timeout(Duration::from_secs(30), source.close()).await.expect("it does not end");
+        assert_eq!(matches!(closed, Err(GroupError::CommitUnfinished { .. })), marked, "{closed:?}");
+        broker.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_group_refuses_is_an_error_with_its_name() {
     let stage = Stage::set(Setup::default()).await;
     stage.cluster.rule(Rule::new(Fault::Error(30)).on(ApiKey::JoinGroup));

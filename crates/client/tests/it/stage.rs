@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
 pub(crate) struct Stage {
     pub(crate) cluster: TestCluster,
     pub(crate) broker: Broker,
-    _folder: TempDir,
+    pub(crate) _folder: TempDir,
 }
 
 impl Stage {

@@ -25,7 +25,9 @@ use crate::link::{self, Link};
 use crate::machine::load;
 
 const USAGE: &str = "\
-Usage: cargo run --release -- fetch <scenario...|all|list|link-check> [options]
+Usage: cargo run --release -- fetch <scenario...|all|lossy|list|link-check> [options]
+
+  all is every scenario without loss, lossy every one with
 
   --rounds N       how often each client is timed, in turns [5]
   --seconds S      how long after its first record a client is stopped that has not read everything [4]
@@ -102,12 +104,13 @@ impl Options {
     /// The scenarios that were asked for.
     fn chosen(&self) -> Result<Vec<Scenario>> {
         let mut chosen = scenario::all();
-        for name in self.scenarios.iter().filter(|name| *name != "all") {
+        for name in self.scenarios.iter().filter(|name| !["all", "lossy"].contains(&name.as_str())) {
             ensure!(chosen.iter().any(|s| s.name == *name), "there is no scenario {name}: `fetch list` lists them");
         }
-        if !self.scenarios.iter().any(|name| name == "all") {
-            chosen.retain(|scenario| self.scenarios.contains(&scenario.name));
-        }
+        chosen.retain(|scenario| {
+            let group = if scenario.loss > 0.0 { "lossy" } else { "all" };
+            self.scenarios.iter().any(|name| name == group || *name == scenario.name)
+        });
         for scenario in &mut chosen {
             scenario.topic.bytes = (scenario.topic.bytes as f64 * self.scale) as u64;
             if let Some(sides) = &self.sides {

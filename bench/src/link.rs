@@ -84,7 +84,7 @@ impl Link {
     pub fn open() -> Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
-            "an emulated link needs root, for network namespaces and TUN devices: run as root, or name a scenario on loopback"
+            "this benchmark needs root, for network namespaces and TUN devices"
         );
         let near = Namespace::new().context("the near namespace")?;
         let far = Namespace::new().context("the far namespace")?;

@@ -38,12 +38,16 @@ const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A lane that nobody used for so long is closed, when there is more than one.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Nor is a stretch judged that is shorter: what a busy machine does in less says nothing.
-const LEAST_STRETCH: Duration = Duration::from_millis(20);
+/// A stretch is not judged that is shorter: what a busy machine does in less says nothing.
+const LEAST_STRETCH: Duration = Duration::from_millis(80);
 
-/// A stretch is not judged with fewer fetches for each connection, nor within fewer round trips.
+/// Nor with fewer fetches for each connection, nor within fewer round trips.
 const FETCHES_A_LANE: u64 = 2;
 const ROUND_TRIPS: u32 = 4;
+
+/// So many round trips after a change of the number of connections nothing is judged: to connect takes three of them, and to
+/// find out what goes over a new connection (slow start) six or seven.
+const SETTLING_ROUND_TRIPS: u32 = 10;
 
 /// What is allowed to all that is fetched from one broker.
 #[derive(Clone, Debug)]
@@ -409,7 +413,8 @@ impl Lanes {
         judged.fetches += 1;
         let before = pace.connections(self.limits.connections);
         let elapsed = judged.since.elapsed();
-        let least = LEAST_STRETCH.max(round_trip.unwrap_or_default() * ROUND_TRIPS);
+        let round_trips = if judged.unsettled { SETTLING_ROUND_TRIPS } else { ROUND_TRIPS };
+        let least = LEAST_STRETCH.max(round_trip.unwrap_or_default() * round_trips);
         if judged.fetches < FETCHES_A_LANE * before as u64 || elapsed < least {
             return;
         }

@@ -9,8 +9,10 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What a doubling must gain to be kept.
-const GAIN: f64 = 1.10;
+/// What a doubling must gain to be kept. Where windows are what holds the fetches back it gains twice as much; a near broker
+/// has no such windows, and what seems to be a gain there is mostly noise.
+const GAIN: f64 = 1.2;
+const GAIN_NEAR: f64 = 1.35;
 
 /// A consumer that waited less than this share of the time is not held back by fetching.
 const STARVED: f64 = 0.10;
@@ -85,12 +87,13 @@ pub(super) struct Pace {
     rest: u32,
     next_rest: u32,
     is_set: bool,
+    is_near: bool,
 }
 
 impl Pace {
     pub(super) fn new() -> Self {
         let reason = PaceReason::Begun { round_trip: None };
-        Self { now: FIRST[0], reason, trial: None, rest: 0, next_rest: REST.0, is_set: false }
+        Self { now: FIRST[0], reason, trial: None, rest: 0, next_rest: REST.0, is_set: false, is_near: false }
     }
 
     /// A number that does not change.
@@ -111,6 +114,7 @@ impl Pace {
     /// The round trip is known: what is begun with follows from it.
     pub(super) fn begin(&mut self, round_trip: Duration) {
         if matches!(self.reason, PaceReason::Begun { .. }) && self.trial.is_none() {
+            self.is_near = round_trip < NEAR;
             let at = usize::from(round_trip >= NEAR) + usize::from(round_trip >= FAR);
             self.now = FIRST[at];
             self.reason = PaceReason::Begun { round_trip: Some(round_trip) };
@@ -134,7 +138,7 @@ impl Pace {
         }
         if let Some((before, was)) = self.trial.take() {
             let times = rate / was.max(1.0);
-            if times < GAIN {
+            if times < if self.is_near { GAIN_NEAR } else { GAIN } {
                 (self.now, self.rest) = (before, self.next_rest);
                 self.next_rest = (self.next_rest * 2).min(REST.1);
                 self.reason = PaceReason::NoGain(times);

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tidegate_wire::frame::{FrameError, FrameLimit, read_frame_size};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::codec;
 use super::facts::{Account, ConnectionFacts, Ending};
+use super::memory;
 use super::transport::Transport;
 use crate::error::RequestFailure;
 use crate::security::tls_hint;
@@ -342,18 +343,18 @@ pub(super) async fn read_frame(
         FrameError::Tls { .. } => speaks_tls(),
         error => RequestFailure::Garbage { what: error.to_string() },
     })?;
-    let mut frame = BytesMut::with_capacity(first_allocation(size, expect));
+    let mut frame = memory::take(first_allocation(size, expect));
     while frame.len() < size {
         let left = size - frame.len();
         if frame.capacity() == frame.len() {
-            frame.reserve(left.min(frame.len()));
+            frame.reserve_exact(left.min(frame.len()));
         }
         // Never into the next frame.
         if (&mut *read).take(left as u64).read_buf(&mut frame).await.map_err(broken)? == 0 {
             return Err(RequestFailure::Closed);
         }
     }
-    Ok(frame.freeze())
+    Ok(memory::share(frame))
 }
 
 /// The memory to begin a frame with that claims `size` bytes and answers a request for `expect`.

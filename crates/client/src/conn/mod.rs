@@ -8,6 +8,7 @@ mod codec;
 mod connect;
 mod facts;
 mod link;
+mod memory;
 mod session;
 mod tcp;
 mod transport;

@@ -33,6 +33,10 @@ const FETCHED_AHEAD: usize = 2;
 /// on a new connection to a distant broker a small answer comes some round trips sooner.
 const FIRST_BYTES: usize = 128 << 10;
 
+/// What one fetch asks for of a broker that is not near: there a slice is shared by many connections, each of which may be
+/// slow. A near one has the less to do the more one fetch brings.
+const FAR_BYTES: usize = 1 << 20;
+
 /// What the tasks of one reader share.
 pub(super) struct Shared {
     pub(super) fetcher: Fetcher,
@@ -92,7 +96,11 @@ impl Shared {
 
     /// The bytes that one fetch should ask for.
     pub(super) fn fetch_bytes(&self) -> usize {
-        let bytes = self.options.max_partition_fetch_bytes.min(self.options.fetch_max_bytes);
+        let most = self.options.max_partition_fetch_bytes.min(self.options.fetch_max_bytes);
+        let bytes = match self.leads.current() {
+            Some(lead) if lead.lanes.is_near() => most,
+            _ => most.min(FAR_BYTES),
+        };
         if self.meter.is_new() { bytes.min(FIRST_BYTES) } else { bytes }
     }
 

@@ -203,6 +203,11 @@ impl Lanes {
         self.limits.in_flight.unwrap_or(lanes * DEPTH).max(1)
     }
 
+    /// Whether a round trip to the broker is next to nothing.
+    pub(super) fn is_near(&self) -> bool {
+        self.state.lock().pace.is_near()
+    }
+
     /// When the broker wants to be asked again at the earliest.
     pub(super) fn throttled_until(&self) -> Instant {
         self.state.lock().throttled_until

@@ -72,9 +72,9 @@ impl Slice {
 pub struct ReaderOptions {
     /// Which records of transactions are seen. Kafka's `isolation.level`. Default: read_committed.
     pub isolation: Isolation,
-    /// The bytes one fetch asks for, as far as the reader's share of the budget allows. A single larger batch still arrives.
-    /// Kafka's `max.partition.fetch.bytes`. Default: 4 MiB, with which a broker spends half the processor time on each byte
-    /// that it does with Kafka's 1 MiB.
+    /// The most bytes that one fetch asks for; less where the reader's share of the budget is smaller, and 1 MiB of a broker
+    /// that is not near. A single larger batch still arrives. Kafka's `max.partition.fetch.bytes`. Default: 4 MiB, with which
+    /// a broker spends half the processor time on each byte that it does with Kafka's 1 MiB.
     pub max_partition_fetch_bytes: usize,
     /// The bytes one response may hold. Kafka's `fetch.max.bytes`. Default: 50 MiB.
     pub fetch_max_bytes: usize,

@@ -111,10 +111,15 @@ impl Pace {
         self.reason
     }
 
+    /// Whether a round trip is next to nothing.
+    pub(super) fn is_near(&self) -> bool {
+        self.is_near
+    }
+
     /// The round trip is known: what is begun with follows from it.
     pub(super) fn begin(&mut self, round_trip: Duration) {
+        self.is_near = round_trip < NEAR;
         if matches!(self.reason, PaceReason::Begun { .. }) && self.trial.is_none() {
-            self.is_near = round_trip < NEAR;
             let at = usize::from(round_trip >= NEAR) + usize::from(round_trip >= FAR);
             self.now = FIRST[at];
             self.reason = PaceReason::Begun { round_trip: Some(round_trip) };

@@ -1,6 +1,7 @@
 //! What a connection spends its time on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -63,12 +64,28 @@ impl FirstByte {
 pub(super) struct Account {
     times: Mutex<Times>,
     socket: Socket,
+    opened: Instant,
+    /// When bytes came last, in ms since it was opened.
+    arrived_ms: AtomicU64,
 }
 
 impl Account {
     /// For a connection that is made.
     pub(super) fn new(stream: &TcpStream) -> Arc<Self> {
-        Arc::new(Self { times: Mutex::new(Times::new(Instant::now())), socket: Socket::of(stream) })
+        let opened = Instant::now();
+        let times = Mutex::new(Times::new(opened));
+        Arc::new(Self { times, socket: Socket::of(stream), opened, arrived_ms: AtomicU64::new(0) })
+    }
+
+    /// Bytes came.
+    pub(super) fn arrived(&self) {
+        let ms = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.arrived_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// When bytes came last, or the connection was opened.
+    pub(super) fn last_arrival(&self) -> Instant {
+        self.opened + Duration::from_millis(self.arrived_ms.load(Ordering::Relaxed))
     }
 
     /// A request goes out.

@@ -10,7 +10,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate_model::{Chunk, Isolation, OffsetRange, TopicPartition};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -23,7 +25,7 @@ use super::meter::Meter;
 use super::rate::Rate;
 use super::request::Fetched;
 use super::task::{Extent, Task};
-use super::{AbortOnDrop, Fetcher, QUEUED_CHUNKS, ReaderOptions, Slice};
+use super::{AbortOnDrop, Fetcher, QUEUED_CHUNKS, ReaderOptions};
 use crate::budget::{ByteBudget, Registration};
 
 /// Pieces that are fetched wait for the one in front of them; at most so many times the width.
@@ -53,6 +55,8 @@ pub(super) struct Shared {
     /// The end of what can be read, as a broker told it last; -1 when none did.
     known_end: AtomicI64,
     restarts: AtomicU64,
+    /// How long fetches have come back without any progress.
+    standing: Mutex<Duration>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -75,6 +79,7 @@ impl Shared {
             at_once: AtomicUsize::new(1),
             known_end: AtomicI64::new(-1),
             restarts: AtomicU64::new(0),
+            standing: Mutex::default(),
         }
     }
 
@@ -83,15 +88,28 @@ impl Shared {
         Some(self.known_end.load(Ordering::Relaxed)).filter(|end| *end >= 0)
     }
 
-    /// Takes note of what a broker tells of the end. Answers may arrive out of order; an end that moves back is met by the
-    /// fetches themselves.
-    pub(super) fn learn_end(&self, fetched: &Fetched) {
+    /// Takes note of what a broker tells of the end after it was asked for `offset`.
+    ///
+    /// Answers may arrive out of order, so the end only grows; but when a leader has nothing from an offset on, the end is no
+    /// further, whatever was told before the log was cut off.
+    pub(super) fn learn_end(&self, fetched: &Fetched, offset: i64, by_follower: bool) {
         let stable = fetched.last_stable_offset;
         let end = match self.options.isolation {
             Isolation::ReadCommitted if stable >= 0 => stable,
             Isolation::ReadCommitted | Isolation::ReadUncommitted => fetched.high_watermark,
         };
-        self.known_end.fetch_max(end, Ordering::Relaxed);
+        if fetched.records.is_empty() && !by_follower && (0..=offset).contains(&end) {
+            self.known_end.store(end, Ordering::Relaxed);
+        } else {
+            self.known_end.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// So much more time has passed without progress; how much in all.
+    pub(super) fn stand(&self, time: Duration) -> Duration {
+        let mut standing = self.standing.lock();
+        *standing = standing.saturating_add(time);
+        *standing
     }
 
     /// The bytes that one fetch should ask for.
@@ -110,12 +128,13 @@ impl Shared {
             return false;
         }
         let end = self.cutting_end(end);
-        self.meter.bytes_of(position, end).is_some_and(|bytes| bytes > self.fetch_bytes())
+        position < end && self.meter.bytes_of(position, end).is_some_and(|bytes| bytes > self.fetch_bytes())
     }
 
-    /// Up to where a slice that ends at `end` can be cut: nobody knows yet what is beyond the end of the log.
+    /// Up to where a slice that ends at `end` can be cut: nobody knows yet what is beyond the end of the log, and a fetch from
+    /// there would be refused.
     fn cutting_end(&self, end: i64) -> i64 {
-        if end == Slice::NO_END { self.known_end().unwrap_or(0) } else { end }
+        end.min(self.known_end().unwrap_or(0))
     }
 
     pub(super) fn facts(&self, position: i64) -> ReaderFacts {
@@ -194,6 +213,7 @@ impl Assembler {
             match item {
                 Item::Chunk(chunk) => {
                     self.position = chunk.next_offset;
+                    *self.shared.standing.lock() = Duration::ZERO;
                     self.demand.sending();
                     if self.chunks.send(Ok(chunk)).await.is_err() {
                         return Ok(());
@@ -238,7 +258,8 @@ impl Assembler {
         }
         let share = for_frames(self.shared.options.budget.share()) / at_once;
         let bytes = self.shared.fetch_bytes().min(share).max(ByteBudget::LEAST_FETCH);
-        self.shared.meter.piece_end(self.next, self.shared.cutting_end(self.end), bytes)
+        let end = self.shared.meter.piece_end(self.next, self.shared.cutting_end(self.end), bytes);
+        end.filter(|end| *end > self.next)
     }
 
     fn begin_piece(&mut self, end: Option<i64>) {
@@ -258,10 +279,10 @@ impl Assembler {
 
     /// What comes next from the piece in front. `None`: there is none any more.
     async fn head_item(&mut self) -> Option<Item> {
-        let waits_from = Instant::now();
         // While the consumer waits with nothing to take, the piece in front need not wait for room.
         let mut urgent = None;
-        let mut watched_since = waits_from;
+        let network_before = self.shared.clock.times().network;
+        let mut watched_since = Instant::now();
         let received = loop {
             let head = self.pieces.front_mut()?;
             head.phase.lead();
@@ -275,7 +296,7 @@ impl Assembler {
                     head.demand.begin_waiting();
                     continue;
                 }
-                () = tokio::time::sleep_until(watched_since + watchdog) => {
+                () = elapsed_since(watched_since, watchdog) => {
                     if self.is_overdue() {
                         return Some(Item::Overdue);
                     }
@@ -289,7 +310,7 @@ impl Assembler {
             demand.end_waiting();
         }
         if self.chunks.capacity() == self.chunks.max_capacity() {
-            self.starved(waits_from);
+            self.starved(network_before);
         }
         let head = self.pieces.front_mut()?;
         match received {
@@ -318,12 +339,11 @@ impl Assembler {
         ReadError::TaskEnded { topic_partition: self.shared.topic_partition.clone(), offset }
     }
 
-    /// The consumer had nothing to take while the piece in front was waited for. At the end of the log no connection more
-    /// would help.
-    fn starved(&self, since: Instant) {
-        let waits_for_data = self.pieces.front().is_some_and(|head| head.phase.now() == Waits::NoData);
-        if let Some(lead) = self.shared.leads.current().filter(|_| !waits_for_data) {
-            lead.lanes.starved(since.elapsed());
+    /// The consumer had nothing to take while the piece in front was waited for. Only what it waited for the network could
+    /// have been less with more connections.
+    fn starved(&self, network_before: Duration) {
+        if let Some(lead) = self.shared.leads.current() {
+            lead.lanes.starved(self.shared.clock.times().network.saturating_sub(network_before));
         }
     }
 
@@ -352,6 +372,14 @@ impl Assembler {
 /// batch would wait for the consumer.
 fn for_frames(share: usize) -> usize {
     share / 4 * 3
+}
+
+/// Never, where a time is too long to be told.
+async fn elapsed_since(begun: Instant, time: Duration) {
+    match begun.checked_add(time) {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
 }
 
 enum Item {

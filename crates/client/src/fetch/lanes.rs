@@ -23,7 +23,6 @@ use tokio::time::Instant;
 use super::AbortOnDrop;
 use super::pace::{Choice, Pace, Stretch};
 use super::polls::Polls;
-use super::rate::Rate;
 use super::request::{self, Answer, Answers, Ask, Manner};
 use crate::cluster::Cluster;
 use crate::conn::{Connection, Spoken as _};
@@ -63,8 +62,6 @@ pub(super) struct Lanes {
     address: Arc<str>,
     cluster: Cluster,
     limits: LaneLimits,
-    /// The whole cluster's.
-    rate: Arc<Rate>,
     state: Mutex<State>,
     polls: Polls,
     /// Itself, for the tasks that open connections.
@@ -138,10 +135,24 @@ impl Drop for Presence {
     }
 }
 
+/// One request, and its answers.
+pub(super) async fn exchange(
+    connection: &Connection,
+    asks: &[Ask],
+    manner: &Manner,
+    timeout: Duration,
+) -> Result<Answers, RequestError> {
+    let version = connection.version::<FetchRequest>()?;
+    let built = request::build(version, manner, asks);
+    let response = connection.call_expecting(version, &built, manner.max_bytes, timeout).await?;
+    let asked: Vec<_> = asks.iter().map(|ask| &ask.topic_partition).collect();
+    request::check(response, &asked).map_err(|what| connection.garbage::<FetchRequest>(what))
+}
+
 type Granted = Vec<(oneshot::Sender<Result<Turn, RequestError>>, Turn)>;
 
 impl Lanes {
-    pub(super) fn new(address: Arc<str>, cluster: Cluster, limits: LaneLimits, rate: Arc<Rate>) -> Arc<Self> {
+    pub(super) fn new(address: Arc<str>, cluster: Cluster, limits: LaneLimits) -> Arc<Self> {
         let pace = limits.in_flight.map_or_else(Pace::new, Pace::set);
         let now = Instant::now();
         let state = State {
@@ -161,7 +172,6 @@ impl Lanes {
             address,
             cluster,
             limits,
-            rate,
             state: Mutex::new(state),
             this: Weak::clone(this),
         })
@@ -178,7 +188,12 @@ impl Lanes {
 
     /// One more reader has something to fetch.
     pub(super) fn join(self: &Arc<Self>) -> Presence {
-        self.state.lock().readers += 1;
+        let mut state = self.state.lock();
+        state.readers += 1;
+        if state.readers == 1 {
+            // What was not fetched while nobody had anything to fetch says nothing.
+            state.judged = Judged::begin(true);
+        }
         Presence(Arc::clone(self))
     }
 
@@ -215,48 +230,36 @@ impl Lanes {
 
     /// Fetches what is known to be there.
     pub(super) async fn fetch(self: &Arc<Self>, ask: &Ask, manner: &Manner) -> Result<Answer, RequestError> {
-        self.rate.pass(ask.bytes).await;
         let mut turn = self.turn().await?;
         turn.is_asking = true;
-        let answers = self.ask(&turn.connection, std::slice::from_ref(ask), manner).await;
+        let answers = exchange(&turn.connection, std::slice::from_ref(ask), manner, self.timeout(manner)).await;
         turn.is_asking = false;
         drop(turn);
-        let answer = answers?.answers.pop().ok_or_else(|| self.closed())?;
-        let received = answer.as_ref().map_or(0, |fetched| fetched.records.len());
-        self.rate.give_back(ask.bytes.saturating_sub(received));
-        self.note(received);
+        let mut answers = answers?;
+        self.throttled(answers.throttle);
+        let answer = answers.answers.pop().ok_or_else(|| self.closed())?;
+        self.note(answer.as_ref().map_or(0, |fetched| fetched.records.len()));
         Ok(answer)
     }
 
     /// Fetches what may have to be waited for.
     pub(super) async fn poll(&self, ask: Ask, manner: &Manner) -> Result<Answer, RequestError> {
-        let bytes = ask.bytes;
-        self.rate.pass(bytes).await;
-        let answer = self.polls.ask(ask, manner).await?;
-        self.rate.give_back(bytes.saturating_sub(answer.as_ref().map_or(0, |fetched| fetched.records.len())));
-        Ok(answer)
+        self.polls.ask(ask, manner).await
     }
 
-    /// One request, and what it tells of throttling.
-    pub(super) async fn ask(
-        &self,
-        connection: &Connection,
-        asks: &[Ask],
-        manner: &Manner,
-    ) -> Result<Answers, RequestError> {
-        let version = connection.version::<FetchRequest>()?;
-        let built = request::build(version, manner, asks);
-        let timeout = manner.max_wait.saturating_add(self.cluster.config().request_timeout);
-        let response = connection.call_expecting(version, &built, manner.max_bytes, timeout).await?;
-        let asked: Vec<_> = asks.iter().map(|ask| &ask.topic_partition).collect();
-        let answers = request::check(response, &asked).map_err(|what| connection.garbage::<FetchRequest>(what))?;
-        if !answers.throttle.is_zero() {
-            tracing::debug!(broker = %self.address, throttle = ?answers.throttle, "the broker throttles");
+    /// How long an answer may take.
+    pub(super) fn timeout(&self, manner: &Manner) -> Duration {
+        manner.max_wait.saturating_add(self.cluster.config().request_timeout)
+    }
+
+    /// The broker told that it throttles.
+    pub(super) fn throttled(&self, throttle: Duration) {
+        if !throttle.is_zero() {
+            tracing::debug!(broker = %self.address, ?throttle, "the broker throttles");
             let mut state = self.state.lock();
             state.judged.throttled = true;
-            state.throttled_until = state.throttled_until.max(Instant::now() + answers.throttle);
+            state.throttled_until = state.throttled_until.max(Instant::now() + throttle);
         }
-        Ok(answers)
     }
 
     /// A turn on a lane.
@@ -288,6 +291,9 @@ impl Lanes {
         state.lanes.retain(|lane| lane.in_flight > 0 || (!lane.is_retired && lane.connection.is_usable()));
         let allowed = state.pace.connections(self.limits.connections);
         let depth = self.depth(allowed);
+        if state.lanes.iter().map(|lane| lane.in_flight).sum::<usize>() >= self.in_flight(state) {
+            return None;
+        }
         let free = state.lanes.iter_mut().filter(|lane| !lane.is_retired && lane.connection.is_usable());
         let lane = free.min_by_key(|lane| lane.in_flight).filter(|lane| lane.in_flight < depth)?;
         lane.in_flight += 1;
@@ -364,11 +370,11 @@ impl Lanes {
             lane.is_retired |= !is_done;
             lane.used = Instant::now();
         }
-        let allowed = state.pace.connections(self.limits.connections);
-        if state.lanes.len() > allowed
-            && let Some(at) = state.lanes.iter().position(|lane| lane.id == id && lane.in_flight == 0)
-        {
-            // The pace has become slower.
+        // One that nobody wants the answer of is closed before more of it comes; one that is too many since the pace became
+        // slower goes, too.
+        let too_many = state.lanes.len() > state.pace.connections(self.limits.connections);
+        let gone = |lane: &Lane| lane.id == id && lane.in_flight == 0 && (lane.is_retired || too_many);
+        if let Some(at) = state.lanes.iter().position(gone) {
             state.lanes.swap_remove(at);
         }
         self.give_turns(state);

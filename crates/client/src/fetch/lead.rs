@@ -16,6 +16,9 @@ use crate::cluster::LeaderError;
 /// default.
 const PREFERRED_FOR: Duration = Duration::from_secs(300);
 
+/// So long after trouble with a replica the leader is fetched from itself: it may not know yet that the replica is gone.
+const SHUNNED_FOR: Duration = Duration::from_secs(30);
+
 /// The broker to fetch from.
 pub(super) struct Lead {
     pub(super) lanes: Arc<Lanes>,
@@ -47,6 +50,8 @@ pub(super) struct Leads {
     current: Mutex<Option<Arc<Lead>>>,
     /// Who led the partition up to then is not trusted. Locked while it is being found out.
     stale: tokio::sync::Mutex<Option<Instant>>,
+    /// Until then no other replica is asked for.
+    shunned_until: Mutex<Option<Instant>>,
 }
 
 impl Leads {
@@ -95,16 +100,40 @@ impl Leads {
             // A replica that fails says nothing against the leader.
             if lead.is_none_or(|lead| !lead.is_follower) {
                 *stale = Some(Instant::now());
+            } else {
+                self.shun();
             }
         }
     }
 
-    /// The leader named another replica. `false`: that is not known, or the one it is.
-    pub(super) fn prefer(&self, lead: &Arc<Lead>, replica: i32, fetcher: &Fetcher) -> bool {
-        let address = fetcher.cluster().broker_address(replica);
-        let Some(address) = address.filter(|address| address != lead.lanes.address()) else { return false };
-        let until = Instant::now() + PREFERRED_FOR;
-        *self.current.lock() = Some(Lead::new(fetcher.lanes(&address), lead.epoch, Some(until)));
-        true
+    /// Whether the leader may name another replica.
+    pub(super) fn may_prefer(&self) -> bool {
+        self.shunned_until.lock().is_none_or(|until| until <= Instant::now())
+    }
+
+    fn shun(&self) {
+        *self.shunned_until.lock() = Some(Instant::now() + SHUNNED_FOR);
+    }
+
+    /// The leader named another replica; one that is not known even to fresh metadata is not asked for again soon.
+    pub(super) async fn prefer(&self, lead: &Arc<Lead>, replica: i32, fetcher: &Fetcher) {
+        let cluster = fetcher.cluster();
+        let mut address = cluster.broker_address(replica);
+        if address.is_none() {
+            if let Err(error) = cluster.refresh_brokers().await {
+                tracing::debug!(%error, replica, "the replica that the leader names cannot be looked up");
+            }
+            address = cluster.broker_address(replica);
+        }
+        let Some(address) = address.filter(|address| address != lead.lanes.address()) else {
+            self.shun();
+            return;
+        };
+        let mut current = self.current.lock();
+        // Another piece may have been told, too.
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, lead)) {
+            let until = Instant::now() + PREFERRED_FOR;
+            *current = Some(Lead::new(fetcher.lanes(&address), lead.epoch, Some(until)));
+        }
     }
 }

@@ -149,7 +149,7 @@ struct Inner {
     cluster: Cluster,
     options: FetcherOptions,
     rack: Arc<str>,
-    rate: Arc<Rate>,
+    rate: Rate,
     lanes: Mutex<HashMap<Arc<str>, Weak<Lanes>>>,
 }
 
@@ -268,7 +268,7 @@ impl Fetcher {
     /// A fetcher with connections of its own.
     pub fn new(cluster: &Cluster, options: FetcherOptions) -> Self {
         let rack = options.client_rack.as_deref().unwrap_or_default().into();
-        let rate = Arc::new(Rate::new(options.max_rate));
+        let rate = Rate::new(options.max_rate);
         Self { inner: Arc::new(Inner { cluster: cluster.clone(), options, rack, rate, lanes: Mutex::default() }) }
     }
 
@@ -299,13 +299,18 @@ impl Fetcher {
         &self.inner.cluster
     }
 
+    /// The whole cluster's cap.
+    fn rate(&self) -> &Rate {
+        &self.inner.rate
+    }
+
     fn rack(&self) -> &Arc<str> {
         &self.inner.rack
     }
 
     /// The connections to a broker.
     fn lanes(&self, address: &Arc<str>) -> Arc<Lanes> {
-        let Inner { cluster, options, rate, lanes, .. } = &*self.inner;
+        let Inner { cluster, options, lanes, .. } = &*self.inner;
         let mut lanes = lanes.lock();
         if let Some(found) = lanes.get(address).and_then(Weak::upgrade) {
             return found;
@@ -313,7 +318,7 @@ impl Fetcher {
         lanes.retain(|_, lanes| lanes.strong_count() > 0);
         let limits =
             LaneLimits { connections: options.connections_per_broker.max(1), in_flight: options.fetches_in_flight };
-        let new = Lanes::new(Arc::clone(address), cluster.clone(), limits, Arc::clone(rate));
+        let new = Lanes::new(Arc::clone(address), cluster.clone(), limits);
         lanes.insert(Arc::clone(address), Arc::downgrade(&new));
         new
     }

@@ -8,11 +8,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::AbortOnDrop;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, exchange};
 use super::request::{Answer, Ask, Manner};
 use crate::conn::Connection;
 use crate::error::{RequestError, RequestFailure};
@@ -22,6 +23,9 @@ const WORKERS: usize = 2;
 
 /// How long the broker is let wait at first, and when somebody came meanwhile; doubled with each wait that brought nothing.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(50);
+
+/// Records of one partition among several in an answer are copied out of it when they are less.
+const COPIED_BYTES: usize = 64 << 10;
 
 /// See the [module](self). Dropping it ends them.
 pub(super) struct Polls {
@@ -83,15 +87,12 @@ async fn work(lanes: Weak<Lanes>, shared: Arc<Shared>) {
         tokio::task::yield_now().await;
         let polls = take(&shared);
         let Some(first) = polls.first() else { continue };
-        let Some(lanes) = lanes.upgrade() else { return };
-        lanes.prune();
         let manner = Manner {
-            max_bytes: polls
-                .iter()
-                .fold(0_usize, |sum, poll| sum.saturating_add(poll.ask.bytes))
-                .min(first.manner.max_bytes),
+            isolation: first.manner.isolation,
             max_wait: polls.iter().map(|poll| poll.manner.max_wait).min().unwrap_or_default().min(wait_for),
-            ..first.manner.clone()
+            min_bytes: polls.iter().map(|poll| poll.manner.min_bytes).min().unwrap_or(1),
+            max_bytes: max_bytes(&polls),
+            rack: Arc::clone(&first.manner.rack),
         };
         let asks: Vec<Ask> = polls.iter().map(|poll| poll.ask.clone()).collect();
         let answered = request(&lanes, &mut connection, &asks, &manner).await;
@@ -110,6 +111,49 @@ async fn work(lanes: Weak<Lanes>, shared: Arc<Shared>) {
     }
 }
 
+/// What the answer to all of them may hold: what one of them wants at least.
+fn max_bytes(polls: &[Poll]) -> usize {
+    let all = polls.iter().fold(0_usize, |sum, poll| sum.saturating_add(poll.ask.bytes));
+    let largest = polls.iter().map(|poll| poll.ask.bytes).max().unwrap_or(1);
+    all.min(polls.iter().map(|poll| poll.manner.max_bytes).min().unwrap_or(1)).max(largest)
+}
+
+/// The lanes are not held while the broker waits: they go with the last reader, and this task with them.
+async fn request(
+    lanes: &Weak<Lanes>,
+    connection: &mut Option<Connection>,
+    asks: &[Ask],
+    manner: &Manner,
+) -> Result<Vec<Answer>, RequestError> {
+    let gone = || RequestError { broker: String::new(), request: "Fetch", failure: RequestFailure::Closed };
+    let (cluster, address, timeout) = {
+        let lanes = lanes.upgrade().ok_or_else(gone)?;
+        lanes.prune();
+        (lanes.cluster().clone(), Arc::clone(lanes.address()), lanes.timeout(manner))
+    };
+    let open = match connection.take().filter(Connection::is_usable) {
+        Some(open) => open,
+        None => cluster.own_connection(&address).await?,
+    };
+    let mut answers = exchange(connection.insert(open), asks, manner, timeout).await?;
+    if let Some(lanes) = lanes.upgrade() {
+        lanes.throttled(answers.throttle);
+    }
+    answers.answers.iter_mut().for_each(|answer| let_go(answer, asks.len()));
+    Ok(answers.answers)
+}
+
+/// A few records of one partition would keep the memory of the whole answer as long as they are kept themselves, and count in
+/// no budget with it.
+fn let_go(answer: &mut Answer, partitions: usize) {
+    if let Ok(fetched) = answer
+        && partitions > 1
+        && fetched.records.len() < COPIED_BYTES
+    {
+        fetched.records = Bytes::copy_from_slice(&fetched.records);
+    }
+}
+
 fn is_empty(answer: &Answer) -> bool {
     answer.as_ref().is_ok_and(|fetched| fetched.records.is_empty())
 }
@@ -118,20 +162,6 @@ impl Shared {
     fn is_waited_for(&self) -> bool {
         !self.state.lock().waiting.is_empty()
     }
-}
-
-async fn request(
-    lanes: &Lanes,
-    connection: &mut Option<Connection>,
-    asks: &[Ask],
-    manner: &Manner,
-) -> Result<Vec<Answer>, RequestError> {
-    let open = match connection.take().filter(Connection::is_usable) {
-        Some(open) => open,
-        None => lanes.cluster().own_connection(lanes.address()).await?,
-    };
-    let answers = lanes.ask(connection.insert(open), asks, manner).await?;
-    Ok(answers.answers)
 }
 
 /// Until somebody waits.

@@ -16,6 +16,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Rate {
     per_second: Option<f64>,
     state: Mutex<State>,
+    /// Held by whoever waits in front, so that all pass in their order.
+    turnstile: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -25,18 +27,43 @@ struct State {
     at: Instant,
 }
 
+/// What a fetch asked for; what came is settled when this is dropped, nothing unless it is said.
+pub(super) struct Pass<'a> {
+    rate: &'a Rate,
+    asked: usize,
+    pub(super) received: usize,
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.rate.per_second.is_some() {
+            self.rate.state.lock().bytes += self.asked as f64 - self.received as f64;
+        }
+    }
+}
+
 impl Rate {
     pub(super) fn new(bytes_per_second: Option<u64>) -> Self {
         let per_second = bytes_per_second.map(|rate| rate.max(1) as f64);
-        Self { per_second, state: Mutex::new(State { bytes: per_second.unwrap_or(0.0) * BURST, at: Instant::now() }) }
+        let state = State { bytes: per_second.unwrap_or(0.0) * BURST, at: Instant::now() };
+        Self { per_second, state: Mutex::new(state), turnstile: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Whether there is a cap.
+    pub(super) fn is_capped(&self) -> bool {
+        self.per_second.is_some()
     }
 
     /// Waits until `bytes` may be asked for. Whoever comes when nothing is owed goes at once, and the next waits for what it
     /// took: a single fetch may be larger than what goes in a second.
-    pub(super) async fn pass(&self, bytes: usize) {
-        while let Some(pause) = self.take(bytes, Instant::now()) {
-            tokio::time::sleep(pause).await;
+    pub(super) async fn pass(&self, bytes: usize) -> Pass<'_> {
+        if self.per_second.is_some() {
+            let _in_turn = self.turnstile.lock().await;
+            while let Some(pause) = self.take(bytes, Instant::now()) {
+                tokio::time::sleep(pause).await;
+            }
         }
+        Pass { rate: self, asked: bytes, received: 0 }
     }
 
     /// Takes `bytes`, or says how long to wait before asking again.
@@ -52,13 +79,6 @@ impl Rate {
         }
         let pause = Duration::try_from_secs_f64(-state.bytes / per_second).unwrap_or(LONGEST_PAUSE);
         Some(pause.clamp(Duration::from_millis(1), LONGEST_PAUSE))
-    }
-
-    /// Of what was asked for, so much did not come.
-    pub(super) fn give_back(&self, bytes: usize) {
-        if self.per_second.is_some() {
-            self.state.lock().bytes += bytes as f64;
-        }
     }
 }
 
@@ -79,8 +99,10 @@ mod tests {
         // 4 MB at 1 MB/s, of which the last fetch and what may go at once need not be waited for.
         let took = (now - begun).as_secs_f64();
         assert!((3.6..=4.0).contains(&took), "{took}");
-        rate.give_back(200_000);
-        assert_eq!(rate.take(1, now), None, "what did not come is not paid for");
+        drop(Pass { rate: &rate, asked: 200_000, received: 0 });
+        assert_eq!(rate.take(0, now), None, "what did not come is not paid for");
+        drop(Pass { rate: &rate, asked: 0, received: 500_000 });
+        assert!(rate.take(0, now).is_some(), "and what came beyond it is");
     }
 
     #[test]

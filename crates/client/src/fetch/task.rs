@@ -16,6 +16,7 @@ use super::facts::{Phase, Waits};
 use super::lead::Lead;
 use super::meter::Sample;
 use super::polls;
+use super::rate::Pass;
 use super::request::{self, Ask, Fetched, Manner};
 use super::walk::{self, Delivery, Standstill, Tail, Unreadable, Walk};
 use crate::budget::{ByteBudget, Held};
@@ -67,7 +68,7 @@ pub(super) struct Task {
     /// The base offset of a batch that another fetch did not bring.
     doubted: Option<i64>,
     /// Fetches without progress, since the last with.
-    standing: Standing,
+    standing: u32,
 }
 
 /// What a piece fetches.
@@ -77,12 +78,6 @@ pub(super) enum Extent {
     Whole(OffsetRange),
     /// As much of it as comes until what is left is worth being cut into pieces, but for one fetch at least.
     Open(OffsetRange),
-}
-
-#[derive(Default)]
-struct Standing {
-    fetches: u32,
-    time: Duration,
 }
 
 /// Why the task ends before the end of the slice.
@@ -162,7 +157,7 @@ impl Task {
             grown: 0,
             not_before: Instant::now(),
             doubted: None,
-            standing: Standing::default(),
+            standing: 0,
         }
     }
 
@@ -230,8 +225,10 @@ impl Task {
         let until = throttled_until.map_or(self.not_before, |until| until.max(self.not_before));
         if until > Instant::now() {
             let at_the_end = self.waits_for_data() && throttled_until.is_none_or(|until| until <= Instant::now());
+            let phase = self.phase.now();
             self.phase.enter(if at_the_end { Waits::NoData } else { Waits::Throttled });
             tokio::time::sleep_until(until).await;
+            self.phase.enter(phase);
         }
     }
 
@@ -245,12 +242,15 @@ impl Task {
         if let Some(held) = self.shared.options.budget.try_acquire(bytes) {
             return held;
         }
+        let phase = self.phase.now();
         self.phase.enter(Waits::BudgetFull);
-        tokio::select! {
+        let held = tokio::select! {
             biased;
             held = self.shared.options.budget.acquire(bytes) => held,
             () = self.demand.urgent() => self.shared.options.budget.force(bytes),
-        }
+        };
+        self.phase.enter(phase);
+        held
     }
 
     async fn fetch_from(&mut self, offset: i64, bytes: usize) -> Result<Fetched, Trouble> {
@@ -265,10 +265,11 @@ impl Task {
                 max_wait: options.fetch_max_wait,
                 min_bytes: options.fetch_min_bytes,
                 max_bytes: options.fetch_max_bytes.min(POLL_MAX_BYTES).max(bytes),
-                rack: Arc::clone(fetcher.rack()),
+                rack: if leads.may_prefer() { Arc::clone(fetcher.rack()) } else { "".into() },
             };
             lead.set_busy(!waits_for_data);
-            self.shared.rate.pass(bytes).await;
+            // What may bring nothing for long is paid for when it has brought something.
+            let mut passes = self.pass(if waits_for_data { 0 } else { bytes }).await;
             let answer = if waits_for_data {
                 lead.lanes.poll(ask, &manner).await?
             } else {
@@ -280,18 +281,31 @@ impl Task {
                 lead.lanes.fetch(&ask, &manner).await?
             };
             let received = answer.as_ref().map_or(0, |fetched| fetched.records.len());
-            self.shared.rate.give_back(bytes.saturating_sub(received));
+            passes.iter_mut().for_each(|pass| pass.received = received);
             if lead.lanes.throttled_until() > Instant::now() {
                 self.shared.meter.add_throttled();
             }
             let fetched = answer.map_err(Trouble::Refused)?;
             let preferred = fetched.preferred_read_replica.filter(|_| !lead.is_follower && fetched.records.is_empty());
-            if preferred.is_some_and(|replica| leads.prefer(&lead, replica, fetcher)) {
+            if let Some(replica) = preferred.filter(|_| !manner.rack.is_empty()) {
+                leads.prefer(&lead, replica, fetcher).await;
                 continue;
             }
-            self.shared.learn_end(&fetched);
+            self.shared.learn_end(&fetched, offset, lead.is_follower);
             return Ok(fetched);
         }
+    }
+
+    /// Waits as the caps on bytes per second demand.
+    async fn pass(&self, bytes: usize) -> [Pass<'_>; 2] {
+        let (own, all) = (&self.shared.rate, self.shared.fetcher.rate());
+        let phase = self.phase.now();
+        if own.is_capped() || all.is_capped() {
+            self.phase.enter(Waits::Throttled);
+        }
+        let passes = [own.pass(bytes).await, all.pass(bytes).await];
+        self.phase.enter(phase);
+        passes
     }
 
     /// After trouble: nothing, when another attempt may do better.
@@ -424,7 +438,7 @@ impl Task {
             let passed = walk.passed();
             self.shared.meter.add(Sample { received, passed });
             self.grown = 0;
-            self.standing = Standing::default();
+            self.standing = 0;
             if self.is_open && self.shared.is_worth_cutting(self.position, self.end) {
                 self.end = self.position;
             }
@@ -465,7 +479,9 @@ impl Task {
         let bytes = tail.bytes.saturating_add(PROBE_BYTES).min(self.most());
         self.leave_alone().await;
         let _held = self.room(bytes).await;
+        self.phase.enter(Waits::Network);
         let probe = self.fetch_from(tail.span.base_offset.saturating_sub(1), bytes).await.map_err(Doubt::Trouble)?;
+        self.phase.enter(Waits::Decoding);
         match walk::confirm(tail, &probe.records) {
             Ok(told) => Ok(told),
             // It may have been compacted away between the two fetches: then it does not come again.
@@ -564,18 +580,19 @@ impl Task {
             false => self.shared.options.fetch_max_wait,
         };
         let unused = may_wait.saturating_sub(took);
-        let pause = EMPTY_PAUSE.saturating_mul(1 << self.standing.fetches.min(16)).min(unused).max(throttled);
-        self.standing.fetches = self.standing.fetches.saturating_add(1);
-        self.standing.time = self.standing.time.saturating_add(took).saturating_add(pause);
-        if self.end == Slice::NO_END && self.waits_for_data() {
-            // Whoever follows a log has all the time in the world at its end.
-            self.standing.time = Duration::ZERO;
-        }
-        if self.standing.time >= self.shared.options.stall_timeout {
+        let pause = EMPTY_PAUSE.saturating_mul(1 << self.standing.min(16)).min(unused).max(throttled);
+        self.standing = self.standing.saturating_add(1);
+        // Whoever follows a log has all the time in the world at its end.
+        let is_at_the_end = self.end == Slice::NO_END && self.waits_for_data();
+        let waited = match is_at_the_end {
+            true => Duration::ZERO,
+            false => self.shared.stand(took.saturating_add(pause)),
+        };
+        if waited >= self.shared.options.stall_timeout {
             return Err(ReadError::Stalled {
                 topic_partition: self.shared.topic_partition.clone(),
                 offset: self.position,
-                waited: self.standing.time,
+                waited,
                 last_stable_offset,
                 high_watermark,
             }

@@ -69,7 +69,10 @@ async fn however_many_readers_there_are_they_share_the_connections_that_are_allo
     let (stage, client) = stage().await;
     let before = stage.cluster.connections();
     let fetcher = Fetcher::new(&client, FetcherOptions { connections_per_broker: 3, ..FetcherOptions::default() });
-    let reads = (0..PARTITIONS).map(|partition| {
+    // As long as one reader lives, the connections do.
+    let mut first = fetcher.read(slice(MANY, 0, 0, 10), small_fetches());
+    next(&mut first).await;
+    let reads = (1..PARTITIONS).map(|partition| {
         let mut reader = fetcher.read(slice(MANY, partition, 0, 10), small_fetches());
         async move { drain(&mut reader).await }
     });
@@ -77,8 +80,10 @@ async fn however_many_readers_there_are_they_share_the_connections_that_are_allo
         result.unwrap();
         assert_eq!(offsets, (0..10).collect::<Vec<_>>());
     }
+    drain(&mut first).await.1.unwrap();
     let opened = stage.cluster.connections() - before;
-    assert!((1..=3).contains(&opened), "{opened}");
+    // One may be given up and made again when a third did not pay.
+    assert!((1..=4).contains(&opened), "{opened}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 //! library: its own frame reader takes a frame without an end mark for a whole one, and sets aside up to 8 MiB a frame
 //! whatever the caller's cap.
 
+use std::cell::RefCell;
 use std::io::Write;
 
 use lz4_flex::block::{self, decompress_into, decompress_into_with_dict};
@@ -26,9 +27,16 @@ const MAX_RATIO: usize = 255;
 /// The ratio that a block is given room for at first.
 const USUAL_RATIO: usize = 12;
 
+/// The most memory that a thread keeps for decoding, as much as the blocks of most producers need.
+const KEPT_SCRATCH_BYTES: usize = 256 * 1024;
+
+/// The ratio that the output gets room for at first.
+const FIRST_RATIO: usize = 4;
+
 pub(super) fn decompress(bytes: &[u8], cap: usize, checksum: HeaderChecksum) -> Result<Vec<u8>, DecompressError> {
     let mut input = Input { rest: bytes };
     let mut out = Vec::new();
+    reserve(&mut out, bytes.len().saturating_mul(FIRST_RATIO).min(cap), cap);
     while !input.rest.is_empty() {
         match input.u32()? {
             MAGIC => read_frame(&mut input, &mut out, cap, checksum)?,
@@ -103,28 +111,28 @@ fn decode_block(
     out: &mut Vec<u8>,
     cap: usize,
 ) -> Result<(), DecompressError> {
-    let at = out.len();
-    let room = cap.saturating_sub(at);
+    let room = cap.saturating_sub(out.len());
     // A block does not say how much it holds. It gets room for a usual ratio, and only if that is not enough for all that its
     // frame allows.
     let most = frame.block_bytes.min(block.len().saturating_mul(MAX_RATIO));
     let usual = block.len().saturating_mul(USUAL_RATIO);
     for size in [usual.min(most).min(room), most.min(room)] {
-        reserve(out, size, cap);
-        out.resize(at + size, 0);
-        let (before, target) = out.split_at_mut(at);
-        let result = if frame.linked {
-            let window = start.max(at.saturating_sub(WINDOW_BYTES));
-            decompress_into_with_dict(block, target, before.get(window..).unwrap_or_default())
-        } else {
-            decompress_into(block, target)
-        };
-        match result {
-            Ok(written) => {
-                out.truncate(at.saturating_add(written));
-                return Ok(());
-            }
-            Err(block::DecompressError::OutputTooSmall { .. }) => out.truncate(at),
+        let decoded = with_scratch(size, |target| {
+            let result = if frame.linked {
+                let window = start.max(out.len().saturating_sub(WINDOW_BYTES));
+                decompress_into_with_dict(block, target, out.get(window..).unwrap_or_default())
+            } else {
+                decompress_into(block, target)
+            };
+            result.map(|written| {
+                let decoded = target.get(..written).unwrap_or_default();
+                reserve(out, decoded.len(), cap);
+                out.extend_from_slice(decoded);
+            })
+        });
+        match decoded {
+            Ok(()) => return Ok(()),
+            Err(block::DecompressError::OutputTooSmall { .. }) => {}
             Err(error) => return Err(corrupt(error.to_string())),
         }
     }
@@ -132,6 +140,23 @@ fn decode_block(
         return Err(DecompressError::TooLarge { codec: Lz4, cap });
     }
     Err(corrupt(format!("a block holds more than the {} bytes of its frame's blocks", frame.block_bytes)))
+}
+
+/// Runs `decode` over memory of `size` bytes with anything in it. The library fills memory that somebody has filled before; to
+/// do that anew for each block costs as much as decoding it.
+fn with_scratch<T>(size: usize, decode: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local! {
+        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    if size > KEPT_SCRATCH_BYTES {
+        return decode(&mut vec![0; size]);
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < size {
+            scratch.resize(size, 0);
+        }
+        decode(scratch.get_mut(..size).unwrap_or_default())
+    })
 }
 
 /// What the head of a frame says.

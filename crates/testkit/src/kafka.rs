@@ -2,9 +2,11 @@
 //!
 //! Its jars come through Maven into `<target dir>/kafka-<version>/libs` at the first start; `mvn` and `java` (17 or
 //! later) must be on the PATH. Most tests share the one Kafka that `cargo xtask test` starts ([`shared`]); a test
-//! that kills its broker or needs other broker properties starts its own ([`Kafka::start_or_skip`]).
+//! that kills its broker or needs other broker properties starts its own ([`Kafka::start_or_skip`]), and one that
+//! needs several brokers a [`KafkaCluster`].
 
 mod artefacts;
+mod cluster;
 mod ports;
 mod process;
 mod ready;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use process::{Attempt, Process};
 
 pub use artefacts::{OLD_VERSION, VERSION};
+pub use cluster::KafkaCluster;
 #[cfg(feature = "secure")]
 pub use secure::{SecureKafka, USER};
 

@@ -6,6 +6,7 @@ mod behaviour;
 mod budget;
 mod conversation;
 mod facts;
+mod failover;
 mod fake;
 mod faults;
 mod fetching;

@@ -31,6 +31,18 @@ pub(super) fn free_pair() -> io::Result<Ports> {
     Err(last_error.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
+/// Pairs for the nodes of a cluster, which must know each other's before the first one starts.
+pub(super) fn free_pairs<const N: usize>() -> io::Result<[Ports; N]> {
+    let mut found = [Ports { broker: 0, controller: 0 }; N];
+    let mut taken = Vec::new();
+    for ports in &mut found {
+        *ports = free_pair()?;
+        // Held until all are found, so that none is found twice.
+        taken.push(bind(ports.broker)?);
+    }
+    Ok(found)
+}
+
 /// Ports for further listeners, each of a pair of its own.
 #[cfg(feature = "secure")]
 pub(super) fn free<const N: usize>() -> io::Result<[u16; N]> {

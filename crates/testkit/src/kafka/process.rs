@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -30,89 +31,121 @@ pub(super) enum Attempt {
     PortTaken,
 }
 
-/// A broker's process. Dropping it kills the broker and removes its data.
+/// A broker's process. Dropping it kills the broker, and removes its data if nobody else keeps its [`Place`].
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
     watchdog: Child,
     port: u16,
     log: PathBuf,
-    /// Removed when the process is dropped, after its kill.
-    _data: TempDir,
+    place: Arc<Place>,
+}
+
+/// Which of the nodes of a cluster a broker is.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) id: u16,
+    pub(super) ports: Ports,
+    /// Kafka's `controller.quorum.voters`.
+    pub(super) voters: String,
+    pub(super) cluster_id: String,
+}
+
+impl Member {
+    /// The one node of a cluster.
+    pub(super) fn alone(ports: Ports) -> Self {
+        Self { id: 1, ports, voters: voter(1, ports), cluster_id: cluster_id() }
+    }
+}
+
+/// A node as `controller.quorum.voters` names it.
+pub(super) fn voter(id: u16, ports: Ports) -> String {
+    format!("{id}@127.0.0.1:{}", ports.controller)
+}
+
+/// Where a broker lives: its formatted data and its files, which outlast its process.
+#[derive(Debug)]
+pub(super) struct Place {
+    libs: PathBuf,
+    config: KafkaConfig,
+    member: Member,
+    data: TempDir,
+}
+
+impl Place {
+    /// A new one.
+    pub(super) fn new(libs: &Path, config: &KafkaConfig, member: Member) -> Result<Arc<Self>, StartError> {
+        let data = TempDir::with_prefix("tidegate-kafka-").map_err(StartError::io("create a temporary directory"))?;
+        let place = Self { libs: libs.to_owned(), config: config.clone(), member, data };
+        let (text, _) = place.logging();
+        fs::write(place.file("logging.properties"), text).map_err(StartError::io("write the logging's properties"))?;
+        let properties = place.file("server.properties");
+        fs::write(&properties, server_properties(place.data.path(), config, &place.member))
+            .map_err(StartError::io("write server.properties"))?;
+        if config.release == Release::Current {
+            let tool = place.java("kafka.tools.StorageTool");
+            format_storage(tool, &place.member.cluster_id, &properties, &config.format_args)?;
+        }
+        Ok(Arc::new(place))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.data.path().join(name)
+    }
+
+    /// The logging's configuration, and the setting that names its file.
+    fn logging(&self) -> (&'static str, &'static str) {
+        match self.config.release {
+            Release::Current => (LOG4J2, "log4j2.configurationFile="),
+            Release::Old => (LOG4J, "log4j.configuration=file:"),
+        }
+    }
+
+    fn java(&self, main: &str) -> Command {
+        let mut java = Command::new("java");
+        java.args(&self.config.java_options)
+            .arg("-XX:-UsePerfData")
+            .arg(format!("-D{}{}", self.logging().1, self.file("logging.properties").display()))
+            .arg("-cp")
+            .arg(self.libs.join("*"))
+            .arg(main)
+            .stdin(Stdio::null());
+        java
+    }
+
+    /// Starts a broker's process. It is not ready yet.
+    pub(super) fn launch(self: &Arc<Self>) -> Result<Process, StartError> {
+        let ports = self.member.ports;
+        let log = new_log(self.config.release, ports.broker).map_err(StartError::io("create a log file for Kafka"))?;
+        let out = File::create(&log).map_err(StartError::io("create a log file for Kafka"))?;
+        let err = out.try_clone().map_err(StartError::io("share Kafka's log file"))?;
+        let mut broker = match self.config.release {
+            Release::Current => self.java("kafka.Kafka"),
+            Release::Old => {
+                // Run from its source.
+                let source = crate::workspace_root().join("crates/testkit/kafka/OldKafka.java");
+                let mut java = self.java(&source.display().to_string());
+                java.arg(self.file("zookeeper")).arg(ports.controller.to_string());
+                java
+            }
+        };
+        let child = broker
+            .arg(self.file("server.properties"))
+            .stdout(out)
+            .stderr(err)
+            // Not in the terminal's foreground group: ctrl-c must reach the tests first and the broker through its
+            // watchdog, or every test still running reports a lost broker.
+            .process_group(0)
+            .spawn()
+            .map_err(StartError::spawn("java", "run kafka.Kafka"))?;
+        let watchdog = watch(&child, self.data.path())?;
+        Ok(Process { watchdog, child, port: ports.broker, log, place: Arc::clone(self) })
+    }
 }
 
 /// Formats a new data directory and starts a broker on it; returns when the broker is ready or has failed.
 pub(super) fn start(libs: &Path, config: &KafkaConfig, ports: Ports) -> Result<Attempt, StartError> {
-    let data = TempDir::with_prefix("tidegate-kafka-").map_err(StartError::io("create a temporary directory"))?;
-    let properties = data.path().join("server.properties");
-    let logging = data.path().join("logging.properties");
-    let (text, setting) = match config.release {
-        Release::Current => (LOG4J2, "log4j2.configurationFile="),
-        Release::Old => (LOG4J, "log4j.configuration=file:"),
-    };
-    fs::write(&logging, text).map_err(StartError::io("write the logging's properties"))?;
-    fs::write(&properties, server_properties(data.path(), config, ports))
-        .map_err(StartError::io("write server.properties"))?;
-
-    let java = |main: &str| {
-        let mut java = Command::new("java");
-        java.args(&config.java_options)
-            .arg("-XX:-UsePerfData")
-            .arg(format!("-D{setting}{}", logging.display()))
-            .arg("-cp")
-            .arg(libs.join("*"))
-            .arg(main)
-            .stdin(Stdio::null());
-        java
-    };
-
-    let cluster_id = (config.release == Release::Current).then(cluster_id);
-    if let Some(cluster_id) = &cluster_id {
-        format_storage(java("kafka.tools.StorageTool"), cluster_id, &properties, &config.format_args)?;
-    }
-    let log = new_log(config.release, ports.broker).map_err(StartError::io("create a log file for Kafka"))?;
-    let out = File::create(&log).map_err(StartError::io("create a log file for Kafka"))?;
-    let err = out.try_clone().map_err(StartError::io("share Kafka's log file"))?;
-    let mut broker = match config.release {
-        Release::Current => java("kafka.Kafka"),
-        Release::Old => {
-            // Run from its source.
-            let mut java =
-                java(&crate::workspace_root().join("crates/testkit/kafka/OldKafka.java").display().to_string());
-            java.arg(data.path().join("zookeeper")).arg(ports.controller.to_string());
-            java
-        }
-    };
-    let child = broker
-        .arg(&properties)
-        .stdout(out)
-        .stderr(err)
-        // Not in the terminal's foreground group: ctrl-c must reach the tests first and the broker through its
-        // watchdog, or every test still running reports a lost broker.
-        .process_group(0)
-        .spawn()
-        .map_err(StartError::spawn("java", "run kafka.Kafka"))?;
-    let mut process = Process { watchdog: watch(&child, data.path())?, child, port: ports.broker, log, _data: data };
-
-    let started = Instant::now();
-    while started.elapsed() < config.start_timeout {
-        if let Some(status) = process.child.try_wait().map_err(StartError::io("wait for Kafka"))? {
-            let tail = log_tail(&process.log);
-            // What the JDK says when a listener finds its port taken, from `Socket server failed to bind to ...`.
-            if tail.contains("Address already in use") {
-                return Ok(Attempt::PortTaken);
-            }
-            return Err(StartError::Exited { status, log: process.log.clone(), tail: super::tail(&tail, 30) });
-        }
-        match ready::ask(ports.broker) {
-            // An old broker draws its cluster's id itself.
-            Ok(state) if state.brokers > 0 && (cluster_id.is_none() || state.cluster_id == cluster_id) => {
-                return Ok(Attempt::Running(process));
-            }
-            _ => sleep(POLL),
-        }
-    }
-    Err(StartError::TimedOut { port: ports.broker, waited: config.start_timeout, log: process.log.clone() })
+    Place::new(libs, config, Member::alone(ports))?.launch()?.ready(1)
 }
 
 /// Formats the data directory, which KRaft wants.
@@ -152,6 +185,36 @@ fn watch(broker: &Child, data: &Path) -> Result<Child, StartError> {
 }
 
 impl Process {
+    /// Waits until the broker tells of `brokers` brokers or more.
+    pub(super) fn ready(mut self, brokers: usize) -> Result<Attempt, StartError> {
+        let Place { config, member, .. } = &*self.place;
+        let started = Instant::now();
+        while started.elapsed() < config.start_timeout {
+            if let Some(status) = self.child.try_wait().map_err(StartError::io("wait for Kafka"))? {
+                let tail = log_tail(&self.log);
+                // What the JDK says when a listener finds its port taken, from `Socket server failed to bind to ...`.
+                if tail.contains("Address already in use") {
+                    return Ok(Attempt::PortTaken);
+                }
+                return Err(StartError::Exited { status, log: self.log.clone(), tail: super::tail(&tail, 30) });
+            }
+            // An old broker draws its cluster's id itself.
+            let is_ours =
+                |id: Option<String>| config.release == Release::Old || id.as_ref() == Some(&member.cluster_id);
+            match ready::ask(self.port) {
+                Ok(state) if state.brokers >= brokers && is_ours(state.cluster_id.clone()) => {
+                    return Ok(Attempt::Running(self));
+                }
+                _ => sleep(POLL),
+            }
+        }
+        Err(StartError::TimedOut { port: self.port, waited: config.start_timeout, log: self.log.clone() })
+    }
+
+    pub(super) fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.port
     }
@@ -201,10 +264,10 @@ impl Drop for Process {
     }
 }
 
-/// One node that is broker and controller (KIP-631), with the internal topics cut down to what one node can hold.
+/// A node that is broker and controller (KIP-631), with the internal topics cut down to what one node can hold.
 /// All else is Kafka's default, so that tests meet what users meet.
-fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String {
-    let Ports { broker, controller } = ports;
+fn server_properties(data: &Path, config: &KafkaConfig, member: &Member) -> String {
+    let Ports { broker, controller } = member.ports;
     let mut listeners = format!("PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}");
     let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
     for (name, protocol, port) in &config.listeners {
@@ -214,11 +277,11 @@ fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String 
     let role = match config.release {
         Release::Current => vec![
             ("process.roles", "broker,controller".to_owned()),
-            ("node.id", "1".to_owned()),
+            ("node.id", member.id.to_string()),
             ("listeners", listeners),
             ("controller.listener.names", "CONTROLLER".to_owned()),
             ("listener.security.protocol.map", protocols),
-            ("controller.quorum.voters", format!("1@127.0.0.1:{controller}")),
+            ("controller.quorum.voters", member.voters.clone()),
         ],
         Release::Old => vec![
             ("broker.id", "1".to_owned()),
@@ -247,7 +310,7 @@ fn server_properties(data: &Path, config: &KafkaConfig, ports: Ports) -> String 
 }
 
 /// A cluster id: 16 bytes in URL-safe base64 without padding, of which the last character carries two bits.
-fn cluster_id() -> String {
+pub(super) fn cluster_id() -> String {
     const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let letters = (0..21).map(|_| char::from(ALPHABET[crate::random::below(62) as usize]));
     letters.chain(['A']).collect()
@@ -287,7 +350,7 @@ mod tests {
     #[test]
     fn a_given_property_comes_after_our_own() {
         let config = KafkaConfig::default().with("auto.create.topics.enable", true);
-        let text = server_properties(Path::new("d"), &config, Ports { broker: 1, controller: 2 });
+        let text = server_properties(Path::new("d"), &config, &Member::alone(Ports { broker: 1, controller: 2 }));
         let values: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("auto.create.topics.enable=")).collect();
         assert_eq!(values, ["false", "true"]);
     }

@@ -315,6 +315,11 @@ fn read(error: &ReadError) -> Coded {
                 .with("log_start_offset", log_start_offset)
                 .with("high_watermark", high_watermark)
         }
+        ReadError::Truncated { topic_partition, position, end_offset, leader_epoch } => Coded::from(Code::DataLoss)
+            .at(topic_partition)
+            .with("position", position)
+            .with("end_offset", end_offset)
+            .with("leader_epoch", leader_epoch),
         ReadError::NegativeOffset { topic_partition, range: _ } => Coded::from(Code::Internal).at(topic_partition),
         ReadError::UnknownPartition { topic_partition } => Coded::from(Code::UnknownPartition).at(topic_partition),
         ReadError::NoLeader { topic_partition } => Coded::from(Code::ClusterUnavailable).at(topic_partition),

@@ -2,8 +2,8 @@
 
 use kafka_protocol::messages::{
     ApiVersionsRequest, ApiVersionsResponse, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
-    DescribeConfigsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, SaslAuthenticateRequest,
-    SaslHandshakeRequest,
+    DescribeConfigsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    SaslAuthenticateRequest, SaslHandshakeRequest,
 };
 use kafka_protocol::protocol::Request;
 
@@ -36,6 +36,8 @@ spoken! {
     ListOffsetsRequest "ListOffsets" 1 to 8;
     // Version 4 is the first with isolation levels and message format v2; from 13 on topics go by id alone (KIP-516).
     FetchRequest "Fetch" 4 to 12;
+    // Version 2 is the first that anybody may ask who may see the topic, and that tells a broker which lost the lead.
+    OffsetForLeaderEpochRequest "OffsetForLeaderEpoch" 2 to 4;
     CreateTopicsRequest "CreateTopics" 2 to 7;
     // Version 6 lets a topic go by id; the name is what is known here.
     DeleteTopicsRequest "DeleteTopics" 1 to 5;

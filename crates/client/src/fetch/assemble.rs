@@ -21,6 +21,7 @@ use super::demand::Demand;
 use super::error::ReadError;
 use super::facts::{Clock, Phase, ReaderFacts, Waits};
 use super::lead::Leads;
+use super::lineage::Lineage;
 use super::meter::Meter;
 use super::rate::Rate;
 use super::request::Fetched;
@@ -47,6 +48,7 @@ pub(super) struct Shared {
     pub(super) meter: Meter,
     pub(super) clock: Arc<Clock>,
     pub(super) leads: Leads,
+    pub(super) lineage: Lineage,
     pub(super) rate: Rate,
     /// A piece has been fetched.
     pub(super) fetched: Notify,
@@ -75,6 +77,7 @@ impl Shared {
             meter: Meter::default(),
             clock: Arc::default(),
             leads: Leads::default(),
+            lineage: Lineage::default(),
             fetched: Notify::new(),
             at_once: AtomicUsize::new(1),
             known_end: AtomicI64::new(-1),

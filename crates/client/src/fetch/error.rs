@@ -28,6 +28,23 @@ pub enum ReadError {
         /// The offset after the last that the log holds.
         high_watermark: i64,
     },
+    /// The log was truncated before the position and written anew: a replica that lacked records was elected (unclean leader
+    /// election). What was read from `end_offset` on is lost, at some of these offsets the log may hold other records, and to
+    /// go on at the position would leave out others. Reading anew from `end_offset` gives the log as it is now.
+    #[error(
+        "partition {topic_partition} was truncated: what was read up to offset {position} was written under leader epoch \
+         {leader_epoch}, which now ends at offset {end_offset}"
+    )]
+    Truncated {
+        /// The partition.
+        topic_partition: TopicPartition,
+        /// The offset behind the last batch that was fetched; the reader may not have handed all of it on.
+        position: i64,
+        /// Where the log as it is now parts from what was read, or before.
+        end_offset: i64,
+        /// The leader epoch of the last batch that was fetched.
+        leader_epoch: i32,
+    },
     /// The slice starts at a negative offset.
     #[error("the range {range} of partition {topic_partition} starts at a negative offset")]
     NegativeOffset {

@@ -14,6 +14,7 @@ mod error;
 mod facts;
 mod lanes;
 mod lead;
+mod lineage;
 mod meter;
 mod pace;
 mod polls;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kafka_protocol::messages::OffsetForLeaderEpochRequest;
 use tidegate_model::{Chunk, Isolation, Lease, OffsetRange, RecordBatch, TopicPartition};
 use tidegate_wire::{BatchError, Stored};
 use tokio::sync::mpsc;
@@ -14,6 +15,7 @@ use super::demand::Demand;
 use super::error::ReadError;
 use super::facts::{Phase, Waits};
 use super::lead::Lead;
+use super::lineage::{self, Mark};
 use super::meter::Sample;
 use super::polls;
 use super::rate::Pass;
@@ -100,6 +102,8 @@ pub(super) enum Trouble {
     Metadata(MetadataError),
     Request(RequestError),
     Refused(KafkaCode),
+    /// The leader lacks what was read.
+    Truncated(Mark, i64),
 }
 
 /// What came of asking after a doubtful batch.
@@ -258,6 +262,7 @@ impl Task {
         loop {
             let lead = leads.get(fetcher, topic_partition).await?;
             self.lead = Some(Arc::clone(&lead));
+            self.compare_lineage(&lead).await?;
             let waits_for_data = self.shared.known_end().is_some_and(|end| offset >= end);
             let ask = Ask { topic_partition: topic_partition.clone(), offset, bytes, leader_epoch: lead.epoch };
             let mut manner = Manner {
@@ -308,6 +313,29 @@ impl Task {
         passes
     }
 
+    /// Before anything is fetched from another leader: whether it has what was read. A broker that cannot tell is trusted.
+    async fn compare_lineage(&self, lead: &Lead) -> Result<(), Trouble> {
+        let Shared { fetcher, topic_partition, lineage, .. } = &*self.shared;
+        // A replica is named by a leader that was asked.
+        let Some(mark) = lineage.question(lead.epoch).filter(|_| !lead.is_follower) else { return Ok(()) };
+        let cluster = fetcher.cluster();
+        let connection = cluster.shared_connection(lead.lanes.address()).await?;
+        if let Ok(version) = connection.version::<OffsetForLeaderEpochRequest>() {
+            let request = lineage::build(topic_partition, mark, lead.epoch);
+            let response = connection.call(version, &request, cluster.config().request_timeout).await?;
+            let answer = lineage::check(response, topic_partition)
+                .map_err(|what| connection.garbage::<OffsetForLeaderEpochRequest>(what))?;
+            match answer {
+                Ok(Some(end)) if end < mark.position => return Err(Trouble::Truncated(mark, end)),
+                Ok(_) => {}
+                Err(code) if code::concerns_leader(code.0) => return Err(Trouble::Refused(code)),
+                Err(code) => tracing::debug!(%topic_partition, %code, "the leader does not tell where an epoch ends"),
+            }
+        }
+        lineage.confirm(mark, lead.epoch);
+        Ok(())
+    }
+
     /// After trouble: nothing, when another attempt may do better.
     async fn recover(&mut self, trouble: Trouble) -> Result<(), Stop> {
         let topic_partition = self.shared.topic_partition.clone();
@@ -322,6 +350,9 @@ impl Task {
                 _ if source.is_transient() => ReadError::Request { topic_partition: here(), source },
                 _ => return Err(ReadError::Request { topic_partition: here(), source }.into()),
             },
+            Trouble::Truncated(Mark { position, epoch: leader_epoch, .. }, end_offset) => {
+                return Err(ReadError::Truncated { topic_partition: here(), position, end_offset, leader_epoch }.into());
+            }
             Trouble::Metadata(error) => return Err(ReadError::Metadata(error).into()),
             Trouble::UnknownPartition => return Err(ReadError::UnknownPartition { topic_partition: here() }.into()),
             Trouble::NoLeader => ReadError::NoLeader { topic_partition: here() },
@@ -377,6 +408,8 @@ impl Task {
         let Fetched { high_watermark, last_stable_offset, log_start_offset, aborted, records, .. } = fetched;
         let took = asked_at.elapsed();
         let begin = self.position;
+        // Asking after a doubtful batch may find another leader.
+        let seen_under = self.lead.as_ref().map(|lead| lead.epoch);
         if let Some(log_start_offset) = log_start_offset.filter(|log_start| *log_start > begin)
             && walk::first_offset_from(&records, begin, &self.shared.options.batch_limits)
                 .is_none_or(|first| first > begin)
@@ -436,6 +469,9 @@ impl Task {
         self.hand_on(&mut gathered, walk.position()).await?;
         if self.position > begin {
             let passed = walk.passed();
+            if let (Some(seen_under), Some((position, epoch))) = (seen_under, walk.passed_up_to()) {
+                self.shared.lineage.read(Mark { position, epoch, seen_under });
+            }
             self.shared.meter.add(Sample { received, passed });
             self.grown = 0;
             self.standing = 0;

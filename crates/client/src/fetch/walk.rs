@@ -26,6 +26,8 @@ pub(super) struct Walk {
     passed: Passed,
     /// The offset behind the last of them.
     passed_until: i64,
+    /// The epoch of the leader that appended it; -1 where it names none.
+    passed_epoch: i32,
 }
 
 /// The batches that the position went over, as stored.
@@ -116,6 +118,7 @@ impl Walk {
             tail,
             passed: Passed::default(),
             passed_until: 0,
+            passed_epoch: -1,
         }
     }
 
@@ -132,6 +135,12 @@ impl Walk {
     /// The batches that the position went over.
     pub(super) fn passed(&self) -> Passed {
         self.passed
+    }
+
+    /// Where the last of them ends, or the part of it that is asked for, and the epoch of the leader that appended it. A gap
+    /// behind it says nothing of that leader, so this may lie before the position.
+    pub(super) fn passed_up_to(&self) -> Option<(i64, i32)> {
+        (self.passed.batches > 0).then(|| (self.passed_until.min(self.range.end), self.passed_epoch))
     }
 
     /// The next batch to deliver; `None` at the end of the record set or of the range.
@@ -193,6 +202,10 @@ impl Walk {
         passed.offsets = passed.offsets.saturating_add(next.saturating_sub(begins));
         passed.last_base = base;
         self.passed_until = next;
+        self.passed_epoch = match stored {
+            Stored::Batch(raw) => raw.header().partition_leader_epoch,
+            Stored::Messages(_) => -1,
+        };
     }
 
     /// Whether the batch has records that the reader wants.

@@ -146,6 +146,7 @@ fn may_pass(error: &ReadError) -> bool {
         ReadError::Metadata(error) => metadata_may_pass(error),
         ReadError::Bounds { source, .. } => look_up_may_pass(source),
         ReadError::OffsetOutOfRange { .. }
+        | ReadError::Truncated { .. }
         | ReadError::NegativeOffset { .. }
         | ReadError::NotAuthorized { .. }
         | ReadError::Batch { .. }

@@ -14,7 +14,7 @@ use kafka_protocol::messages::metadata_response::{
 };
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsResponse, BrokerId, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
-    MetadataResponse, ProducerId, TopicName,
+    MetadataResponse, OffsetForLeaderEpochRequest, ProducerId, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes, decode_request_header_from_buffer};
 use parking_lot::Mutex;
@@ -39,6 +39,10 @@ impl Request {
 
     pub(crate) fn list_offsets(&self) -> ListOffsetsRequest {
         ListOffsetsRequest::decode(&mut self.body.clone(), self.version).unwrap()
+    }
+
+    pub(crate) fn offset_for_leader_epoch(&self) -> OffsetForLeaderEpochRequest {
+        OffsetForLeaderEpochRequest::decode(&mut self.body.clone(), self.version).unwrap()
     }
 
     /// A proper response to it.

@@ -25,3 +25,4 @@ mod stage;
 mod support;
 mod tls;
 mod tokens;
+mod truncation;

@@ -40,13 +40,12 @@ const IDLE: Duration = Duration::from_secs(30);
 /// A stretch is not judged that is shorter: what a busy machine does in less says nothing.
 const LEAST_STRETCH: Duration = Duration::from_millis(80);
 
-/// Nor with fewer fetches for each connection, nor within fewer round trips.
-const FETCHES_A_LANE: u64 = 2;
+/// Nor with fewer fetches than connections, nor within fewer round trips.
 const ROUND_TRIPS: u32 = 4;
 
-/// So many round trips after a change of the number of connections nothing is judged: to connect takes three of them, and to
-/// find out what goes over a new connection (slow start) six or seven.
-const SETTLING_ROUND_TRIPS: u32 = 10;
+/// So many round trips after a change of the number of connections nothing is judged: to connect takes two or three of them,
+/// and to find out what goes over a new connection (slow start) three to seven.
+const SETTLING_ROUND_TRIPS: u32 = 8;
 
 /// What is allowed to all that is fetched from one broker.
 #[derive(Clone, Debug)]
@@ -426,13 +425,14 @@ impl Lanes {
         let elapsed = judged.since.elapsed();
         let round_trips = if judged.unsettled { SETTLING_ROUND_TRIPS } else { ROUND_TRIPS };
         let least = LEAST_STRETCH.max(round_trip.unwrap_or_default() * round_trips);
-        if judged.fetches < FETCHES_A_LANE * before as u64 || elapsed < least {
+        if elapsed < least || (judged.fetches < before as u64 && !judged.unsettled) {
             return;
         }
         if !judged.unsettled {
             let waiting_for = elapsed.as_secs_f64() * (*readers).max(1) as f64;
             let starved = judged.starved.as_secs_f64() / waiting_for.max(1e-9);
-            let stretch = Stretch { elapsed, bytes: judged.bytes, starved, throttled: judged.throttled };
+            let Judged { bytes, throttled, .. } = *judged;
+            let stretch = Stretch { elapsed, bytes, starved, throttled, round_trip: *round_trip };
             pace.decide(&stretch, self.limits.connections);
         }
         let now = pace.connections(self.limits.connections);

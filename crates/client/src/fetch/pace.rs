@@ -21,13 +21,17 @@ const STARVED: f64 = 0.10;
 /// second.
 const REST: (u32, u32) = (16, 256);
 
-/// A round trip from which on a broker counts as near, or as neither near nor far.
-const NEAR: Duration = Duration::from_millis(2);
-const FAR: Duration = Duration::from_millis(10);
+/// A broker with a shorter round trip is near.
+const NEAR: Duration = STEPS[0];
 
-/// How many connections are begun with to a broker that is near, neither, or far. Two keep a near broker's threads busy; to a
-/// far one each doubling costs some round trips.
-const FIRST: [usize; 3] = [2, 4, 8];
+/// How many connections are begun with: two, which keep a near broker's threads busy, doubled for each of these round trips
+/// that it takes at least. The further away the broker is, the longer each doubling takes.
+const STEPS: [Duration; 3] = [Duration::from_millis(2), Duration::from_millis(10), Duration::from_millis(50)];
+const FIRST: usize = 2;
+
+/// Where a connection brings less in a round trip, a window holds it back, as the broker's send buffer (100 KiB by default)
+/// does: then four times as many are tried.
+const WINDOW_BYTES: f64 = 256.0 * 1024.0;
 
 /// What happened since the last decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +44,8 @@ pub(super) struct Stretch {
     pub(super) starved: f64,
     /// Whether the broker throttled.
     pub(super) throttled: bool,
+    /// The round trip to the broker, as far as it is known.
+    pub(super) round_trip: Option<Duration>,
 }
 
 /// Why there are as many connections as there are.
@@ -52,11 +58,11 @@ pub enum PaceReason {
     },
     /// `fetches.in.flight` is set.
     Set,
-    /// Consumers wait for fetches; twice as many are tried.
+    /// Consumers wait for fetches; more are tried.
     Trying,
-    /// Twice as many brought this many times the bytes per second.
+    /// More brought this many times the bytes per second.
     Gained(f64),
-    /// Twice as many brought only this many times the bytes per second, so it went back.
+    /// More brought only this many times the bytes per second, so it went back.
     NoGain(f64),
     /// The consumers are slower than the fetches.
     ConsumerBusy,
@@ -93,7 +99,7 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new() -> Self {
         let reason = PaceReason::Begun { round_trip: None };
-        Self { now: FIRST[0], reason, trial: None, rest: 0, next_rest: REST.0, is_set: false, is_near: false }
+        Self { now: FIRST, reason, trial: None, rest: 0, next_rest: REST.0, is_set: false, is_near: false }
     }
 
     /// A number that does not change.
@@ -120,8 +126,7 @@ impl Pace {
     pub(super) fn begin(&mut self, round_trip: Duration) {
         self.is_near = round_trip < NEAR;
         if matches!(self.reason, PaceReason::Begun { .. }) && self.trial.is_none() {
-            let at = usize::from(round_trip >= NEAR) + usize::from(round_trip >= FAR);
-            self.now = FIRST[at];
+            self.now = FIRST << STEPS.iter().filter(|step| round_trip >= **step).count();
             self.reason = PaceReason::Begun { round_trip: Some(round_trip) };
         }
     }
@@ -165,8 +170,10 @@ impl Pace {
             self.reason = PaceReason::AtLimit;
             return;
         }
+        let in_a_round_trip = rate / self.now as f64 * stretch.round_trip.unwrap_or_default().as_secs_f64();
+        let is_held_back = !self.is_near && in_a_round_trip > 0.0 && in_a_round_trip < WINDOW_BYTES;
         self.trial = Some((self.now, rate));
-        self.now = (self.now * 2).min(limit);
+        self.now = (self.now * if is_held_back { 4 } else { 2 }).min(limit);
         if !matches!(self.reason, PaceReason::Gained(_)) {
             self.reason = PaceReason::Trying;
         }
@@ -179,9 +186,9 @@ impl fmt::Display for PaceReason {
             Self::Begun { round_trip: None } => f.write_str("begun with, the round trip is not known yet"),
             Self::Begun { round_trip: Some(time) } => write!(f, "begun with at a round trip of {time:.1?}"),
             Self::Set => f.write_str("fetches.in.flight is set"),
-            Self::Trying => f.write_str("consumers wait for fetches, so twice as many are tried"),
-            Self::Gained(times) => write!(f, "twice as many brought {times:.2} times the bytes per second"),
-            Self::NoGain(times) => write!(f, "twice as many brought only {times:.2} times the bytes per second"),
+            Self::Trying => f.write_str("consumers wait for fetches, so more are tried"),
+            Self::Gained(times) => write!(f, "more brought {times:.2} times the bytes per second"),
+            Self::NoGain(times) => write!(f, "more brought only {times:.2} times the bytes per second"),
             Self::ConsumerBusy => f.write_str("the consumers are slower than the fetches"),
             Self::Throttled => f.write_str("the broker throttles"),
             Self::AtLimit => f.write_str("connections.per.broker allows no more: raise it"),
@@ -194,7 +201,7 @@ mod tests {
     use super::*;
 
     fn stretch(bytes: u64, starved: f64) -> Stretch {
-        Stretch { elapsed: Duration::from_millis(100), bytes, starved, throttled: false }
+        Stretch { elapsed: Duration::from_millis(100), bytes, starved, throttled: false, round_trip: None }
     }
 
     /// The numbers after each of the stretches on a link that gives `each` bytes a stretch to each connection and `all` at
@@ -217,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_begun_with_follows_from_the_round_trip() {
-        for (round_trip, connections) in [(0, 2), (1, 2), (2, 4), (9, 4), (10, 8), (200, 8)] {
+        for (round_trip, connections) in [(0, 2), (1, 2), (2, 4), (9, 4), (10, 8), (49, 8), (50, 16)] {
             let mut pace = Pace::new();
             pace.begin(Duration::from_millis(round_trip));
             assert_eq!((pace.connections(32), pace.connections(3)), (connections, connections.min(3)));
@@ -226,6 +233,21 @@ mod tests {
         pace.decide(&stretch(1 << 20, 0.9), 32);
         pace.begin(Duration::from_millis(100));
         assert_eq!(pace.connections(32), 4, "what was found out since is worth more");
+    }
+
+    #[test]
+    fn connections_that_a_window_holds_back_are_tried_four_times_as_many() {
+        let round_trip = Some(Duration::from_millis(80));
+        let mut pace = Pace::new();
+        pace.begin(Duration::from_millis(80));
+        // 100 KiB in a round trip each, over 100 ms.
+        let bytes = |pace: &Pace| 128_000 * pace.connections(128) as u64;
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            pace.decide(&Stretch { round_trip, ..stretch(bytes(&pace), 0.9) }, 128);
+            numbers.push(pace.connections(128));
+        }
+        assert_eq!(numbers, [64, 128, 128]);
     }
 
     #[test]

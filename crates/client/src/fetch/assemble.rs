@@ -26,8 +26,9 @@ use super::meter::Meter;
 use super::rate::Rate;
 use super::request::Fetched;
 use super::task::{Extent, Task};
-use super::{AbortOnDrop, Fetcher, QUEUED_CHUNKS, ReaderOptions};
+use super::{AbortOnDrop, Fetcher, QUEUED_CHUNKS, ReaderOptions, Slice};
 use crate::budget::{ByteBudget, Registration};
+use crate::config::RetryLimits;
 
 /// Pieces that are fetched wait for the one in front of them; at most so many times the width.
 const FETCHED_AHEAD: usize = 2;
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     pub(super) leads: Leads,
     pub(super) lineage: Lineage,
     pub(super) rate: Rate,
+    /// Of each of its tasks.
+    pub(super) retry: RetryLimits,
     /// A piece has been fetched.
     pub(super) fetched: Notify,
     /// How many pieces there shall be at once.
@@ -68,8 +71,20 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(super) fn new(fetcher: Fetcher, topic_partition: TopicPartition, options: ReaderOptions) -> Self {
+    pub(super) fn new(
+        fetcher: Fetcher,
+        topic_partition: TopicPartition,
+        range: OffsetRange,
+        options: ReaderOptions,
+    ) -> Self {
+        let mut retry = fetcher.cluster().config().retry;
+        if range.end == Slice::NO_END {
+            // Whoever follows a log waits out an election, however long it takes, as long as it waits for data.
+            retry.attempts = u32::MAX;
+            retry.deadline = retry.deadline.max(options.stall_timeout);
+        }
         Self {
+            retry,
             rate: Rate::new(options.max_rate),
             fetcher,
             topic_partition,

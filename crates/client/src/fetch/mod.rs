@@ -87,7 +87,7 @@ pub struct ReaderOptions {
     /// Default: [`BatchLimits::default`].
     pub batch_limits: BatchLimits,
     /// How long fetches may come back without any progress before the reader gives up with [`ReadError::Stalled`]. A slice
-    /// without an end never does at the end of the log. Default: 5 min.
+    /// without an end never does at the end of the log, and may be without a leader for so long. Default: 5 min.
     pub stall_timeout: Duration,
     /// Nothing came for so long although the log holds more, and neither the broker's throttling nor the budget nor the
     /// consumer is the reason: the facts are logged, and the reader begins anew where it is. Default: 60 s.
@@ -281,7 +281,7 @@ impl Fetcher {
         let Slice { topic_partition, range } = slice;
         let (sender, chunks) = mpsc::channel(QUEUED_CHUNKS);
         let demand = Arc::new(Demand::default());
-        let shared = Arc::new(Shared::new(self.clone(), topic_partition, options));
+        let shared = Arc::new(Shared::new(self.clone(), topic_partition, range, options));
         let task = (!range.is_empty())
             .then(|| AbortOnDrop::spawn(Assembler::new(Arc::clone(&shared), range, sender, Arc::clone(&demand)).run()));
         Reader { shared, position: range.start, end: range.end, failed: false, chunks, demand, task }

@@ -111,7 +111,7 @@ impl Task {
             Extent::Open(range) => (range, true),
         };
         Self {
-            retry: Retry::new(shared.fetcher.cluster().config().retry),
+            retry: Retry::new(shared.retry),
             shared,
             position: range.start,
             end: range.end,

@@ -42,7 +42,7 @@ pub(super) async fn keep(
         let end = began.checked_add(lifetime).unwrap_or(began + Duration::from_secs(7 * 24 * 3_600));
         let Some(prepared) = prepared(&connection, &authenticator, end).await else { return };
         let Some(inner) = connection.upgrade() else { return };
-        match renew(&inner, &authenticator, &prepared, limits).await {
+        match renew(&inner, &authenticator, prepared, limits).await {
             Ok(Some(next)) => {
                 tracing::debug!(broker = %inner.address, lifetime = ?next, "authenticated anew");
                 lifetime = next;
@@ -89,12 +89,17 @@ async fn prepared(connection: &Weak<Inner>, authenticator: &Authenticator, end: 
 async fn renew(
     inner: &Inner,
     authenticator: &Authenticator,
-    prepared: &Prepared,
+    prepared: Prepared,
     limits: Limits,
 ) -> Result<Option<Duration>, RequestFailure> {
     // A request on its way may be a fetch that waits for records.
     let pause = inner.link.pause(limits.request_timeout * 2).await?;
+    // It may have waited for so long that the token is over; one that is held costs nothing.
+    let prepared = match tokio::time::timeout(limits.request_timeout, authenticator.prepare()).await {
+        Ok(Ok(fresh)) => fresh,
+        Ok(Err(_)) | Err(_) => prepared,
+    };
     let way = Way::Paused(&pause);
-    let renewed = authenticator.authenticate(&way, &inner.versions, prepared, limits.request_timeout).await;
+    let renewed = authenticator.authenticate(&way, &inner.versions, &prepared, limits.request_timeout).await;
     renewed.map_err(|(_, failure)| failure)
 }

@@ -88,11 +88,6 @@ impl BrokerProxy {
     pub fn fetches_so_far(&self) -> u64 {
         *self.shared.fetches.borrow()
     }
-
-    /// The fetches of the connection that was the first to fetch.
-    pub fn fetches_of_first(&self) -> u64 {
-        self.shared.by_connection.lock()[0]
-    }
 }
 
 async fn forward(shared: Arc<Shared>, client: TcpStream) {

@@ -7,7 +7,7 @@
 const { randomUUID } = require('node:crypto')
 const zlib = require('node:zlib')
 const { Kafka, logLevel } = require('kafkajs')
-require('./codecs')
+require(process.env.KAFKAJS_CODECS)
 
 const options = { settings: {} }
 const given = process.argv.slice(2)

@@ -122,8 +122,12 @@ fn kafkajs(source: &Path, home: &Path) -> Result<(Program, String)> {
     })?;
     let package: serde_json::Value = serde_json::from_str(&fs::read_to_string(source.join("package.json"))?)?;
     let version = format!("kafkajs {}", package["dependencies"]["kafkajs"].as_str().unwrap_or("?"));
-    let environment =
-        vec![("NODE_PATH", packages.join("node_modules")), ("KAFKAJS_NO_PARTITIONER_WARNING", "1".into())];
+    let environment = vec![
+        ("NODE_PATH", packages.join("node_modules")),
+        ("KAFKAJS_NO_PARTITIONER_WARNING", "1".into()),
+        // The same that the broker's tests give it.
+        ("KAFKAJS_CODECS", source.join("../../../interop/kafkajs/codecs.js")),
+    ];
     Ok((Program { executable: "node".into(), arguments: vec![source.join("peer.js").into()], environment }, version))
 }
 

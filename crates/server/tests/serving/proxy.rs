@@ -33,8 +33,8 @@ struct Shared {
     target: Mutex<Option<SocketAddr>>,
     hold: Mutex<Hold>,
     released: CancellationToken,
-    /// The fetches of each connection that has fetched, in the order of their first.
-    by_connection: Mutex<Vec<u64>>,
+    /// The connections that have fetched so far.
+    fetched: Mutex<usize>,
     /// Connections that have fetched and are open.
     fetching: watch::Sender<usize>,
     fetches: watch::Sender<u64>,
@@ -48,7 +48,7 @@ impl BrokerProxy {
             target: Mutex::new(None),
             hold: Mutex::new(Hold::None),
             released: CancellationToken::new(),
-            by_connection: Mutex::default(),
+            fetched: Mutex::default(),
             fetching: watch::Sender::new(0),
             fetches: watch::Sender::new(0),
         });
@@ -145,13 +145,12 @@ struct Fetcher {
 impl Fetcher {
     fn new(shared: &Arc<Shared>) -> Self {
         shared.fetching.send_modify(|open| *open += 1);
-        let mut connections = shared.by_connection.lock();
-        connections.push(0);
-        Self { shared: Arc::clone(shared), ordinal: connections.len() - 1 }
+        let mut fetched = shared.fetched.lock();
+        *fetched += 1;
+        Self { shared: Arc::clone(shared), ordinal: *fetched - 1 }
     }
 
     fn count(&self) {
-        self.shared.by_connection.lock()[self.ordinal] += 1;
         self.shared.fetches.send_modify(|fetches| *fetches += 1);
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::AbortOnDrop;
 use super::pace::{Choice, Pace, Stretch};
 use super::polls::Polls;
-use super::request::{self, Answer, Answers, Ask, Manner};
+use super::request::{self, Answers, Ask, Manner, Told};
 use crate::cluster::Cluster;
 use crate::conn::{Connection, Spoken as _};
 use crate::error::{RequestError, RequestFailure};
@@ -36,6 +36,10 @@ const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A lane that nobody used for so long is closed, when there is more than one.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// However long a broker says that it wants to be left alone: Kafka says the length of its quota window at most, 11 s unless
+/// that is set.
+const LONGEST_THROTTLE: Duration = Duration::from_secs(300);
 
 /// A stretch is not judged that is shorter: what a busy machine does in less says nothing.
 const LEAST_STRETCH: Duration = Duration::from_millis(80);
@@ -228,21 +232,22 @@ impl Lanes {
     }
 
     /// Fetches what is known to be there.
-    pub(super) async fn fetch(self: &Arc<Self>, ask: &Ask, manner: &Manner) -> Result<Answer, RequestError> {
+    pub(super) async fn fetch(self: &Arc<Self>, ask: &Ask, manner: &Manner) -> Result<Told, RequestError> {
         let mut turn = self.turn().await?;
         turn.is_asking = true;
         let answers = exchange(&turn.connection, std::slice::from_ref(ask), manner, self.timeout(manner)).await;
         turn.is_asking = false;
         drop(turn);
         let mut answers = answers?;
-        self.throttled(answers.throttle);
+        let throttle = answers.throttle;
+        self.throttled(throttle);
         let answer = answers.answers.pop().ok_or_else(|| self.closed())?;
         self.note(answer.as_ref().map_or(0, |fetched| fetched.records.len()));
-        Ok(answer)
+        Ok(Told { answer, throttle })
     }
 
     /// Fetches what may have to be waited for.
-    pub(super) async fn poll(&self, ask: Ask, manner: &Manner) -> Result<Answer, RequestError> {
+    pub(super) async fn poll(&self, ask: Ask, manner: &Manner) -> Result<Told, RequestError> {
         self.polls.ask(ask, manner).await
     }
 
@@ -257,7 +262,7 @@ impl Lanes {
             tracing::debug!(broker = %self.address, ?throttle, "the broker throttles");
             let mut state = self.state.lock();
             state.judged.throttled = true;
-            state.throttled_until = state.throttled_until.max(Instant::now() + throttle);
+            state.throttled_until = state.throttled_until.max(Instant::now() + throttle.min(LONGEST_THROTTLE));
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::AbortOnDrop;
 use super::lanes::{Lanes, exchange};
-use super::request::{Answer, Ask, Manner};
+use super::request::{Answer, Answers, Ask, Manner, Told};
 use crate::conn::Connection;
 use crate::error::{RequestError, RequestFailure};
 
@@ -50,7 +50,7 @@ struct State {
 struct Poll {
     ask: Ask,
     manner: Manner,
-    answer: oneshot::Sender<Result<Answer, RequestError>>,
+    answer: oneshot::Sender<Result<Told, RequestError>>,
 }
 
 impl Polls {
@@ -59,7 +59,7 @@ impl Polls {
     }
 
     /// Asks, and waits for the answer.
-    pub(super) async fn ask(&self, ask: Ask, manner: &Manner) -> Result<Answer, RequestError> {
+    pub(super) async fn ask(&self, ask: Ask, manner: &Manner) -> Result<Told, RequestError> {
         let (answer, answered) = oneshot::channel();
         {
             let mut state = self.shared.state.lock();
@@ -96,13 +96,12 @@ async fn work(lanes: Weak<Lanes>, shared: Arc<Shared>) {
         };
         let asks: Vec<Ask> = polls.iter().map(|poll| poll.ask.clone()).collect();
         let answered = request(&lanes, &mut connection, &asks, &manner).await;
-        wait_for = if answered.as_ref().is_ok_and(|answers| answers.iter().all(is_empty)) && !shared.is_waited_for() {
-            wait_for.saturating_mul(2)
-        } else {
-            FIRST_WAIT
-        };
+        let brought_nothing = answered.as_ref().is_ok_and(|answers| answers.answers.iter().all(is_empty));
+        wait_for = if brought_nothing && !shared.is_waited_for() { wait_for.saturating_mul(2) } else { FIRST_WAIT };
         match answered {
-            Ok(answers) => polls.into_iter().zip(answers).for_each(|(poll, answer)| drop(poll.answer.send(Ok(answer)))),
+            Ok(Answers { throttle, answers }) => polls.into_iter().zip(answers).for_each(|(poll, answer)| {
+                drop(poll.answer.send(Ok(Told { answer, throttle })));
+            }),
             Err(error) => {
                 connection = None;
                 polls.into_iter().for_each(|poll| drop(poll.answer.send(Err(error.clone()))));
@@ -124,7 +123,7 @@ async fn request(
     connection: &mut Option<Connection>,
     asks: &[Ask],
     manner: &Manner,
-) -> Result<Vec<Answer>, RequestError> {
+) -> Result<Answers, RequestError> {
     let gone = || RequestError { broker: String::new(), request: "Fetch", failure: RequestFailure::Closed };
     let (cluster, address, timeout) = {
         let lanes = lanes.upgrade().ok_or_else(gone)?;
@@ -140,7 +139,7 @@ async fn request(
         lanes.throttled(answers.throttle);
     }
     answers.answers.iter_mut().for_each(|answer| let_go(answer, asks.len()));
-    Ok(answers.answers)
+    Ok(answers)
 }
 
 /// A few records of one partition would keep the memory of the whole answer as long as they are kept themselves, and count in

@@ -115,6 +115,13 @@ impl Fetched {
 /// What the broker says to one partition: a value or its refusal.
 pub(super) type Answer = Result<Fetched, KafkaCode>;
 
+/// What one partition is told: the answer, and how long the broker wants to be left alone.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) answer: Answer,
+    pub(super) throttle: Duration,
+}
+
 /// A checked response: an answer for each partition, in the order of asking, and beside them how long the broker wants to be
 /// left alone (KIP-219: it has answered already and counts on the client to wait).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -237,7 +237,7 @@ impl Task {
             lead.set_busy(!waits_for_data);
             // What may bring nothing for long is paid for when it has brought something.
             let mut passes = self.pass(if waits_for_data { 0 } else { bytes }).await;
-            let answer = if waits_for_data {
+            let told = if waits_for_data {
                 lead.lanes.poll(ask, &manner).await?
             } else {
                 (manner.min_bytes, manner.max_bytes) = (1, bytes);
@@ -247,12 +247,12 @@ impl Task {
                 }
                 lead.lanes.fetch(&ask, &manner).await?
             };
-            let received = answer.as_ref().map_or(0, |fetched| fetched.records.len());
+            let received = told.answer.as_ref().map_or(0, |fetched| fetched.records.len());
             passes.iter_mut().for_each(|pass| pass.received = received);
-            if lead.lanes.throttled_until() > Instant::now() {
+            if !told.throttle.is_zero() {
                 self.shared.meter.add_throttled();
             }
-            let fetched = answer.map_err(Trouble::Refused)?;
+            let fetched = told.answer.map_err(Trouble::Refused)?;
             let preferred = fetched.preferred_read_replica.filter(|_| !lead.is_follower && fetched.records.is_empty());
             if let Some(replica) = preferred.filter(|_| !manner.rack.is_empty()) {
                 leads.prefer(&lead, replica, fetcher).await;

@@ -40,6 +40,9 @@ const FIRST_ANSWER: FrameLimit = FrameLimit::new(1 << 20);
 /// An answer that arrives little by little may take so many times as long as a peer may be silent.
 const SLOW: u32 = 10;
 
+/// As good as none.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
 /// One request on its way.
 struct Call {
     frame: Bytes,
@@ -189,6 +192,8 @@ impl Link {
         timeout: Duration,
         work: impl Future<Output = Result<T, RequestFailure>>,
     ) -> Result<T, RequestFailure> {
+        // However long it is: the clock has an end.
+        let timeout = timeout.min(LONGEST_TIMEOUT);
         let mut work = pin!(work);
         let begun = Instant::now();
         let mut due = begun + timeout;
@@ -557,6 +562,25 @@ mod tests {
 
         let (link, theirs) = linked().await;
         ends_for_the_peer("half closed", link, theirs, async |_, theirs| theirs.shutdown().await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_arrives_little_by_little_is_no_silence() {
+        let (link, mut theirs) = linked().await;
+        let slow = async {
+            let mut request = [0; 8];
+            theirs.read_exact(&mut request).await.unwrap();
+            for byte in [0, 0, 0, 12].into_iter().chain(request[4..].to_vec()).chain([7; 8]) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                theirs.write_all(&[byte]).await.unwrap();
+            }
+        };
+        // Longer in all than a peer may be silent.
+        let (answer, ()) = tokio::join!(link.exchange(bare, Duration::from_secs(1)), slow);
+        assert_eq!(answer.unwrap().len(), 12);
+        let (link, _theirs) = linked().await;
+        let never = link.exchange(bare, Duration::MAX);
+        assert!(tokio::time::timeout(Duration::from_millis(20), never).await.is_err());
     }
 
     #[tokio::test]

@@ -245,6 +245,8 @@ pub(crate) struct FetchAnswer {
     pub(crate) last_stable_offset: i64,
     pub(crate) log_start_offset: i64,
     pub(crate) throttle_ms: i32,
+    /// The broker to fetch from instead.
+    pub(crate) preferred: Option<i32>,
     pub(crate) aborted: Vec<(i64, i64)>,
     pub(crate) records: Bytes,
 }
@@ -257,6 +259,7 @@ impl FetchAnswer {
             last_stable_offset: high_watermark,
             log_start_offset: 0,
             throttle_ms: 0,
+            preferred: None,
             aborted: Vec::new(),
             records,
         }
@@ -281,6 +284,9 @@ impl FetchAnswer {
             .with_records(Some(self.records));
         if request.version >= 5 {
             data = data.with_log_start_offset(self.log_start_offset);
+        }
+        if let Some(replica) = self.preferred {
+            data = data.with_preferred_read_replica(BrokerId(replica));
         }
         let topic =
             FetchableTopicResponse::default().with_topic(asked.topics[0].topic.clone()).with_partitions(vec![data]);

@@ -19,6 +19,7 @@ mod pressure;
 mod random_faults;
 mod reading;
 mod registry;
+mod replicas;
 mod sasl;
 mod secure;
 mod stage;

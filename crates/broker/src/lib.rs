@@ -40,7 +40,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_model::{TopicName, TopicPartition};
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -66,7 +65,7 @@ impl Broker {
     pub async fn start(config: BrokerConfig) -> Result<Self, StartError> {
         config.check()?;
         let bind = |source| StartError::Bind { addr: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(bind)?;
+        let listener = server::listen(config.listen).map_err(bind)?;
         let addr = listener.local_addr().map_err(bind)?;
 
         let data_dir = config.data_dir.clone();

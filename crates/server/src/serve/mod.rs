@@ -6,12 +6,13 @@ mod connection;
 mod first_bytes;
 mod linger;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -32,6 +33,10 @@ const LAST_WORDS: Duration = linger::LINGER.saturating_add(Duration::from_secs(1
 
 /// How long the server rests when the system has no file descriptor for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// How many clients may wait to be accepted; the system may allow fewer. With the usual 128 some of a crowd that comes at once
+/// would try again only after seconds.
+const BACKLOG: u32 = 4096;
 
 /// A server that listens. Dropping it cuts everything off; [`Server::shutdown`] is the graceful way.
 #[derive(Debug)]
@@ -62,8 +67,7 @@ impl Server {
         let grpc = grpc::services(clusters.clone(), config.grpc).await?;
         let rest = rest::router(clusters.clone(), config.rest);
 
-        let bound = TcpListener::bind(listen).await;
-        let listener = bound.map_err(|source| StartError::Bind { listen, source })?;
+        let listener = self::listen(listen).map_err(|source| StartError::Bind { listen, source })?;
         let addr = listener.local_addr().map_err(|source| StartError::Bind { listen, source })?;
 
         let tasks = TaskTracker::new();
@@ -114,6 +118,16 @@ impl Server {
         drop(cut);
         tasks.wait().await;
     }
+}
+
+/// Listens. As [`TcpListener::bind`] does it, with a longer queue.
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart gets its port back at once. Elsewhere than on Unix this would let two listen on one port.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
 }
 
 /// Accepts connections, no more at once than there are permits, until it is told to stop.

@@ -5,11 +5,13 @@
 //! - [`batch`]: splitting a record set into batches in place, opening them, writing them, and what a broker does to them.
 //! - [`message_set`]: the record set of a log of any age; messages of v0 and v1 are read into batches of v2.
 //! - [`compression`]: the codecs, each under an output cap.
+//! - [`crc32c`]: the checksum of batches.
 //!
 //! The batch header and the record view themselves are nouns of `tidegate-model`.
 
 pub mod batch;
 pub mod compression;
+mod crc;
 pub mod frame;
 pub mod message_set;
 
@@ -21,5 +23,6 @@ pub use batch::{
     write_marker,
 };
 pub use compression::{CompressError, DecompressError};
+pub use crc::{crc32c, crc32c_append};
 pub use frame::{FrameError, FrameLimit, read_frame_size};
 pub use message_set::{RawMessages, RecordSetSplitter, Stored, split_record_set};

@@ -76,7 +76,7 @@ impl IndexEntry {
         out[20..24].copy_from_slice(&self.size.to_be_bytes());
         out[24..32].copy_from_slice(&self.max_timestamp.to_be_bytes());
         out[32..CRC_AT].copy_from_slice(&self.running_max.to_be_bytes());
-        let crc = crc32c::crc32c(&out[..CRC_AT]);
+        let crc = tidegate_wire::crc32c(&out[..CRC_AT]);
         out[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_be_bytes());
         out
     }
@@ -93,7 +93,7 @@ impl IndexEntry {
             running_max: i64::from_be_bytes(take(&mut rest)?),
         };
         let crc = u32::from_be_bytes(take(&mut rest)?);
-        (crc == crc32c::crc32c(&bytes[..CRC_AT])).then_some(entry)
+        (crc == tidegate_wire::crc32c(&bytes[..CRC_AT])).then_some(entry)
     }
 
     /// Whether `batch` begins as the entry says: with its offset and its length, for the leader and in the format that this

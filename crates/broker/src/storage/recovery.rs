@@ -365,7 +365,7 @@ fn crc_of(log: &File, position: u64, size: usize) -> io::Result<u32> {
         let piece = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
         let Some(piece) = buffer.get_mut(..piece) else { break };
         log.read_exact_at(piece, at)?;
-        crc = crc32c::crc32c_append(crc, piece);
+        crc = tidegate_wire::crc32c_append(crc, piece);
         at += piece.len() as u64;
     }
     Ok(crc)

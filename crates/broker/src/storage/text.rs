@@ -34,7 +34,7 @@ pub(crate) fn write(path: &Path, kind: TextKind, lines: &[(&str, String)], durab
         // Writing to a String does not fail.
         let _ = writeln!(text, "{key} {value}");
     }
-    let _ = writeln!(text, "crc {:08x}", crc32c::crc32c(text.as_bytes()));
+    let _ = writeln!(text, "crc {:08x}", tidegate_wire::crc32c(text.as_bytes()));
     let beside = path.with_extension(TEMPORARY);
     let mut file = File::create(&beside)?;
     file.write_all(text.as_bytes())?;
@@ -72,7 +72,7 @@ fn parse(bytes: &[u8], kind: TextKind) -> Result<Vec<(String, String)>, TextErro
     }
     let crc_at = text.rfind("crc ").ok_or_else(|| damaged("its last line is missing"))?;
     let (body, crc_line) = text.split_at(crc_at);
-    if crc_line != format!("crc {:08x}\n", crc32c::crc32c(body.as_bytes())) {
+    if crc_line != format!("crc {:08x}\n", tidegate_wire::crc32c(body.as_bytes())) {
         return Err(damaged("its CRC is not that of its text"));
     }
     body.lines()

@@ -57,7 +57,7 @@ fn put(batch: &mut [u8], at: usize, field: &[u8]) {
 
 /// Computes the CRC of a whole batch, header included, and writes it in.
 pub(crate) fn renew_crc(batch: &mut [u8]) -> u32 {
-    let crc = crc32c::crc32c(batch.get(CRC_START..).unwrap_or_default());
+    let crc = crate::crc32c(batch.get(CRC_START..).unwrap_or_default());
     put(batch, CRC_AT, &crc.to_be_bytes());
     crc
 }

@@ -57,7 +57,7 @@ impl RawBatch {
     /// # Errors
     /// [`BatchError::Crc`] when they differ.
     pub fn verify_crc(&self) -> Result<(), BatchError> {
-        let computed = crc32c::crc32c(self.bytes.get(CRC_START..).unwrap_or_default());
+        let computed = crate::crc32c(self.bytes.get(CRC_START..).unwrap_or_default());
         if computed == self.header.crc {
             return Ok(());
         }

@@ -73,7 +73,7 @@ pub(super) fn encode(change: &Change, out: &mut Vec<u8>) {
         }
     }
     let payload = out.get(begin + PREFIX_BYTES..).unwrap_or_default();
-    let prefix = [u32::try_from(payload.len()).unwrap_or(u32::MAX), crc32c::crc32c(payload)];
+    let prefix = [u32::try_from(payload.len()).unwrap_or(u32::MAX), tidegate_wire::crc32c(payload)];
     for (place, value) in out.iter_mut().skip(begin).zip(prefix.iter().flat_map(|n| n.to_be_bytes())) {
         *place = value;
     }
@@ -98,7 +98,7 @@ pub(super) fn decode(bytes: &[u8]) -> Found {
         return Found::Damaged;
     }
     let Some(payload) = rest.get(..length) else { return Found::Cut };
-    if crc32c::crc32c(payload) != crc {
+    if tidegate_wire::crc32c(payload) != crc {
         return Found::Damaged;
     }
     match decode_payload(payload) {

@@ -77,6 +77,16 @@ impl Account {
         Arc::new(Self { times, socket: Socket::of(stream), opened, arrived_ms: AtomicU64::new(0) })
     }
 
+    /// What the kernel knows now.
+    pub(super) fn tcp(&self) -> TcpFacts {
+        self.socket.facts()
+    }
+
+    /// From how many bytes on the connection counts as readable. Whether the kernel took it.
+    pub(super) fn wake_at(&self, bytes: usize) -> bool {
+        self.socket.wake_at(bytes)
+    }
+
     /// Bytes came.
     pub(super) fn arrived(&self) {
         let ms = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -117,7 +127,7 @@ impl Account {
             bytes_received: times.bytes,
             first_byte: times.first_byte,
             receive_buffer_asked,
-            tcp: self.socket.facts(),
+            tcp: self.tcp(),
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::codec;
 use super::facts::{Account, ConnectionFacts, Ending};
+use super::low_water::LowWater;
 use super::memory;
 use super::transport::Transport;
 use crate::error::RequestFailure;
@@ -245,14 +246,15 @@ async fn serve(
     limit: FrameLimit,
     account: &Account,
 ) -> RequestFailure {
+    let low_water = LowWater::of(account, transport.is_tls());
     match transport {
         Transport::Plain(mut stream) => {
             let (read, write) = stream.split();
-            both(read, write, queue, waiting, limit, account).await
+            both(read, write, queue, waiting, limit, account, low_water).await
         }
         Transport::Tls(stream) => {
             let (read, write) = tokio::io::split(stream);
-            both(read, write, queue, waiting, limit, account).await
+            both(read, write, queue, waiting, limit, account, low_water).await
         }
     }
 }
@@ -264,10 +266,11 @@ async fn both(
     waiting: &Mutex<VecDeque<Call>>,
     limit: FrameLimit,
     account: &Account,
+    low_water: LowWater<'_>,
 ) -> RequestFailure {
     // Both sides in one task: a peer that stops reading must not stop us from reading.
     let writing = pin!(write_calls(write, queue, waiting));
-    let reading = pin!(read_answers(Watched { read, account }, waiting, limit, account));
+    let reading = pin!(read_answers(Watched { read, account }, waiting, limit, account, low_water));
     first(writing, reading).await
 }
 
@@ -317,6 +320,7 @@ async fn read_answers(
     waiting: &Mutex<VecDeque<Call>>,
     limit: FrameLimit,
     account: &Account,
+    mut low_water: LowWater<'_>,
 ) -> RequestFailure {
     let mut first = true;
     loop {
@@ -325,7 +329,7 @@ async fn read_answers(
             account.first_byte(next.map(|(asked, _)| asked));
             next.map_or(0, |(_, expect)| expect)
         };
-        let frame = match read_frame(&mut read, limit, first, begun).await {
+        let frame = match read_frame(&mut read, limit, first, &mut low_water, begun).await {
             Ok(frame) => frame,
             Err(cause) => return cause,
         };
@@ -359,6 +363,7 @@ pub(super) async fn read_frame(
     read: &mut (impl AsyncRead + Unpin),
     limit: FrameLimit,
     first: bool,
+    low_water: &mut LowWater<'_>,
     begun: impl FnOnce() -> usize,
 ) -> Result<Bytes, RequestFailure> {
     let mut prefix = [0; SIZE_BYTES];
@@ -376,17 +381,20 @@ pub(super) async fn read_frame(
         FrameError::Tls { .. } => speaks_tls(),
         error => RequestFailure::Garbage { what: error.to_string() },
     })?;
+    low_water.begin();
     let mut frame = memory::take(first_allocation(size, expect));
     while frame.len() < size {
         let left = size - frame.len();
         if frame.capacity() == frame.len() {
             frame.reserve_exact(left.min(frame.len()));
         }
+        low_water.before_read(frame.len(), left);
         // Never into the next frame.
         if (&mut *read).take(left as u64).read_buf(&mut frame).await.map_err(broken)? == 0 {
             return Err(RequestFailure::Closed);
         }
     }
+    low_water.before_read(size, 0);
     Ok(memory::share(frame))
 }
 
@@ -437,16 +445,19 @@ mod tests {
     const LIMIT: FrameLimit = FrameLimit::new(64 << 20);
 
     async fn frame_of(bytes: Vec<u8>) -> Result<Bytes, RequestFailure> {
-        read_frame(&mut bytes.as_slice(), LIMIT, true, || 0).await
+        read_frame(&mut bytes.as_slice(), LIMIT, true, &mut LowWater::none(), || 0).await
     }
 
     #[tokio::test]
     async fn a_frame_is_read_to_its_end_and_no_further() {
         let mut bytes: &[u8] = &[0, 0, 0, 3, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 1, 9];
         for expected in [&[1, 2, 3][..], &[], &[9]] {
-            assert_eq!(read_frame(&mut bytes, LIMIT, false, || 0).await.unwrap(), expected);
+            assert_eq!(read_frame(&mut bytes, LIMIT, false, &mut LowWater::none(), || 0).await.unwrap(), expected);
         }
-        assert!(matches!(read_frame(&mut bytes, LIMIT, false, || 0).await, Err(RequestFailure::Closed)));
+        assert!(matches!(
+            read_frame(&mut bytes, LIMIT, false, &mut LowWater::none(), || 0).await,
+            Err(RequestFailure::Closed)
+        ));
     }
 
     #[tokio::test]
@@ -475,7 +486,7 @@ mod tests {
         let mut bytes = u32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
         bytes.extend_from_slice(&body);
         let asked = body.len() / 2;
-        let frame = read_frame(&mut bytes.as_slice(), LIMIT, false, || asked).await.unwrap();
+        let frame = read_frame(&mut bytes.as_slice(), LIMIT, false, &mut LowWater::none(), || asked).await.unwrap();
         assert!(frame == body);
     }
 

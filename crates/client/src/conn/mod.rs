@@ -8,6 +8,7 @@ mod codec;
 mod connect;
 mod facts;
 mod link;
+mod low_water;
 mod memory;
 mod session;
 mod tcp;
@@ -32,6 +33,7 @@ use auth::{Authenticator, Prepared, Way};
 use connect::ReceiveBuffer;
 pub use facts::{ConnectionFacts, FirstByte};
 use link::Link;
+use low_water::LowWater;
 pub use tcp::TcpFacts;
 use transport::{Tls, Transport};
 pub(crate) use versions::Spoken;
@@ -42,7 +44,7 @@ pub(crate) async fn first_frame(
     read: &mut (impl tokio::io::AsyncRead + Unpin),
     limit: FrameLimit,
 ) -> Result<bytes::Bytes, RequestFailure> {
-    link::read_frame(read, limit, true, || 0).await
+    link::read_frame(read, limit, true, &mut LowWater::none(), || 0).await
 }
 
 /// Opens connections with a cluster's settings.

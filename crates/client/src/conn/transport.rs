@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
+use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -12,17 +13,24 @@ use super::link::broken;
 use crate::error::RequestFailure;
 use crate::security::{SecurityError, TlsSettings};
 
+/// How much is taken off the socket at once for TLS: rustls asks for 4 KiB at a time, a quarter of a record.
+pub(super) const TLS_READ_BYTES: usize = 64 << 10;
+
 /// A connection without its protocol.
 pub(super) enum Transport {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<BufReader<TcpStream>>>),
 }
 
 impl Transport {
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Tls(stream) => stream.get_ref().0.get_ref(),
         }
     }
 }
@@ -53,7 +61,7 @@ impl Tls {
             Some(name) => name.clone(),
             None => server_name(address)?,
         };
-        match self.connector.connect(name, stream).await {
+        match self.connector.connect(name, BufReader::with_capacity(TLS_READ_BYTES, stream)).await {
             Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
             Err(error) if is_end(&error) => Err(RequestFailure::ClosedAtOnce {
                 advice: "it ended the TLS handshake without a word: if this port does not speak TLS, set \

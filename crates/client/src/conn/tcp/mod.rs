@@ -85,6 +85,11 @@ impl Socket {
         *self.handle.lock() = None;
     }
 
+    /// From how many bytes on the socket counts as readable. Whether the kernel took it.
+    pub(super) fn wake_at(&self, bytes: usize) -> bool {
+        self.handle.lock().as_ref().is_some_and(|socket| kernel::wake_at(socket.as_fd(), bytes))
+    }
+
     /// Some system calls, microseconds in all.
     pub(super) fn facts(&self) -> TcpFacts {
         let handle = self.handle.lock();
@@ -118,6 +123,10 @@ impl Socket {
     }
 
     pub(super) fn release(&self) {}
+
+    pub(super) fn wake_at(&self, _: usize) -> bool {
+        false
+    }
 
     pub(super) fn facts(&self) -> TcpFacts {
         TcpFacts::default()

@@ -70,12 +70,13 @@ impl Bench<'_> {
         }
         let (hash, verified_records) = self.verify(scenario, &sides, ends)?;
 
+        let seconds = self.options.seconds.max(scenario.least_seconds);
         let mut runs: Vec<Vec<(Run, Outcome)>> = vec![Vec::new(); sides.len()];
         for round in 1..=self.options.rounds {
             for (side, runs) in sides.iter().zip(&mut runs) {
                 let task = Task {
                     ends: ends.clone(),
-                    limit: Duration::from_secs_f64(self.options.seconds),
+                    limit: Duration::from_secs_f64(seconds),
                     pauses: scenario.pauses,
                     ..Task::default()
                 };
@@ -144,7 +145,7 @@ impl Bench<'_> {
                 topic.compression
             ),
             rounds: self.options.rounds,
-            limit_seconds: self.options.seconds,
+            limit_seconds: seconds,
             hash,
             verified_records,
             rows,

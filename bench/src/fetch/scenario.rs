@@ -23,6 +23,9 @@ pub struct Scenario {
     pub topic: Topic,
     /// Whether the consumers stand still for 200 ms every 2 s.
     pub pauses: bool,
+    /// The least time after which a client is stopped, in seconds: where it takes seconds to find out how the link is filled,
+    /// and what it carries then is asked.
+    pub least_seconds: f64,
     /// The clients.
     pub sides: Vec<Side>,
     /// What is asked of the result.
@@ -60,6 +63,7 @@ impl Scenario {
             buffers,
             topic,
             pauses: false,
+            least_seconds: 0.0,
             sides: Vec::new(),
             targets: Vec::new(),
         }
@@ -108,6 +112,7 @@ pub fn all() -> Vec<Scenario> {
             .sides(side::everyone_narrow())
             .target(Rate, Best, AtLeast(6.0)),
         Scenario {
+            least_seconds: 12.0,
             targets: vec![Target { ours: "tidegate-128", metric: Rate, against: Nothing, bound: AtLeast(110.0) }],
             ..Scenario::far(
                 "far80",

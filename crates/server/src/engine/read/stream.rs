@@ -36,12 +36,14 @@ impl<F: Send + 'static> Stream for RangeStream<F> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Poll::Ready(Some(frame)) = self.frames.poll_recv(cx) {
-                return Poll::Ready(Some(Ok(frame)));
+            // Pending is no proof that nothing stands there: tokio holds back who has done much in one turn. Only the end of
+            // the channel is, and it comes after the last frame.
+            match self.frames.poll_recv(cx) {
+                Poll::Ready(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(None) => return Poll::Ready(self.failure.take().map(Err)),
+                Poll::Pending => {}
             }
-            let Some(pump) = &mut self.pump else {
-                return Poll::Ready(self.failure.take().map(Err));
-            };
+            let Some(pump) = &mut self.pump else { return Poll::Pending };
             match pump.as_mut().poll(cx) {
                 Poll::Ready(ended) => {
                     self.pump = None;
@@ -55,6 +57,36 @@ impl<F: Send + 'static> Stream for RangeStream<F> {
                     };
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_frame_is_lost_however_much_was_done_before_in_the_same_turn() {
+        // What tokio lets a task do in one turn is 128 steps; the stream begins after each number of them.
+        for done in 0..=150 {
+            let read = tokio::spawn(async move {
+                for _ in 0..done {
+                    tokio::task::coop::consume_budget().await;
+                }
+                let stream = RangeStream::new(|frames| async move {
+                    for frame in 0..3 {
+                        frames.send(frame).await.unwrap();
+                    }
+                    Err(ReadRangeError::ShuttingDown)
+                });
+                stream.collect::<Vec<_>>().await
+            });
+            let read = read.await.unwrap();
+            let frames: Vec<_> = read.iter().filter_map(|item| item.as_ref().ok()).collect();
+            assert_eq!(frames, [&0, &1, &2], "after {done} steps");
+            assert!(matches!(read[3..], [Err(ReadRangeError::ShuttingDown)]), "after {done} steps");
         }
     }
 }

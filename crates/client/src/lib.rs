@@ -34,7 +34,7 @@ mod security;
 pub use admin::{
     CreateTopicError, DeleteRecordsError, DeleteTopicError, DescribeConfigsError, NewTopic, TopicConfigEntry,
 };
-pub use budget::ByteBudget;
+pub use budget::{ByteBudget, Reserve};
 pub use cluster::{Cluster, MetadataError, PartitionInfo, TopicInfo};
 pub use config::{ClusterConfig, RetryLimits};
 pub use conn::{ConnectionFacts, FirstByte, TcpFacts};

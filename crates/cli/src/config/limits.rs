@@ -20,9 +20,11 @@ pub(crate) struct LimitsSection {
     max_concurrent_publishes: Option<u32>,
     /// Fetched bytes that one read may hold.
     read_budget: Option<Size>,
+    /// Fetched bytes that all reads may hold beyond it where it is too little.
+    read_reserve: Option<Size>,
     /// Partitions that one read fetches from at once.
     max_partitions_at_once: Option<u32>,
-    /// What one fetch asks for of one partition.
+    /// The most that one fetch asks for of one partition.
     fetch: Option<Size>,
     /// The largest size of a record batch, uncompressed.
     max_batch: Option<Size>,
@@ -48,6 +50,7 @@ impl LimitsSection {
         }
         let sizes = [
             ("read_budget", self.read_budget),
+            ("read_reserve", self.read_reserve),
             ("fetch", self.fetch),
             ("max_batch", self.max_batch),
             ("max_body", self.max_body),
@@ -84,12 +87,13 @@ impl LimitsSection {
         let default = EngineLimits::default();
         EngineLimits {
             per_request_budget_bytes: bytes(self.read_budget, default.per_request_budget_bytes),
+            read_reserve_bytes: bytes(self.read_reserve, default.read_reserve_bytes),
             max_concurrent_reads: number(self.max_concurrent_reads, default.max_concurrent_reads),
             max_concurrent_publishes: number(self.max_concurrent_publishes, default.max_concurrent_publishes),
             max_partitions_read_at_once: number(self.max_partitions_at_once, default.max_partitions_read_at_once),
             flush_after: self.flush_after.map_or(default.flush_after, |Span(after)| after),
             chunk_target_bytes: bytes(self.chunk, default.chunk_target_bytes),
-            max_partition_fetch_bytes: bytes(self.fetch, default.max_partition_fetch_bytes),
+            max_partition_fetch_bytes: self.fetch.map(|fetch| bytes(Some(fetch), 0)),
             max_batch_bytes: bytes(self.max_batch, default.max_batch_bytes),
         }
     }

@@ -89,8 +89,9 @@ fn sizes_and_durations_without_units_are_refused_with_a_hint() {
     assert!(message.contains("grace: \"5\" has no unit") && message.contains("5s"), "{message}");
     let (message, _) = refused("broker:\n  data_dir: d\n  fsync: 5\n");
     assert!(message.contains("5s"), "{message}");
-    let config = parse("limits:\n  read_budget: 8MiB\n  flush_after: 5ms\ngrace: 3s\n").unwrap();
-    assert_eq!(config.limits.engine().per_request_budget_bytes, 8 << 20);
+    let config = parse("limits:\n  read_budget: 8MiB\n  read_reserve: 1GiB\n  flush_after: 5ms\ngrace: 3s\n").unwrap();
+    let limits = config.limits.engine();
+    assert_eq!((limits.per_request_budget_bytes, limits.read_reserve_bytes), (8 << 20, 1 << 30));
     let mut server = ServerConfig::default();
     parse("limits:\n  max_body: 2GiB\n  max_connections: 7\n").unwrap().limits.server(&mut server);
     assert_eq!((server.rest.max_body_bytes, server.max_connections), (2 << 30, 7));

@@ -226,6 +226,11 @@ impl Lanes {
         self.state.lock().pace.is_near()
     }
 
+    /// Whether a round trip to the broker is known to be more than that.
+    pub(super) fn is_far(&self) -> bool {
+        self.state.lock().pace.is_far()
+    }
+
     /// When the broker wants to be asked again at the earliest.
     pub(super) fn throttled_until(&self) -> Instant {
         self.state.lock().throttled_until

@@ -29,6 +29,13 @@ const MARGIN_BATCHES: f64 = 1.5;
 const EVEN_BATCHES_A_PIECE: f64 = 6.0;
 const EVEN_MARGIN_BATCHES: f64 = 0.03;
 
+/// The fewest batches of a fetch. Most answers end within a batch, whose part that came is lost: half of one on average.
+const BATCHES_A_FETCH: f64 = 24.0;
+
+/// More bytes than so many of those that were wanted are too many, once so many have come.
+const WASTE: f64 = 1.02;
+const TELLING_BYTES: u64 = 1 << 20;
+
 /// So many fetches in a row must have shown that the batches are even.
 const EVEN_FETCHES: u32 = 2;
 
@@ -153,6 +160,17 @@ impl Meter {
         Some(bytes.min(usize::MAX as f64) as usize)
     }
 
+    /// The fewest bytes that a fetch should ask for.
+    pub(super) fn least_fetch(&self) -> usize {
+        (self.state.lock().batch_bytes * BATCHES_A_FETCH).min(usize::MAX as f64) as usize
+    }
+
+    /// Whether much came that was not wanted.
+    pub(super) fn is_wasteful(&self) -> bool {
+        let state = self.state.lock();
+        state.received >= TELLING_BYTES && state.received as f64 > state.used as f64 * WASTE
+    }
+
     /// The fewest bytes that a piece may have.
     pub(super) fn least_piece(&self) -> usize {
         let state = *self.state.lock();
@@ -239,6 +257,18 @@ mod tests {
         assert_eq!(meter.least_piece(), 6_000);
         meter.add(sample(8_000, 80, 8));
         assert_eq!(meter.least_piece(), 48_000);
+    }
+
+    #[test]
+    fn a_fetch_holds_so_many_batches_and_waste_is_noticed() {
+        let meter = Meter::default();
+        assert_eq!((meter.least_fetch(), meter.is_wasteful()), (0, false));
+        meter.add(sample(100_000, 1_000, 10));
+        assert_eq!(meter.least_fetch(), 240_000);
+        meter.add(Sample { received: 2_000_000, ..sample(1_000_000, 10_000, 10) });
+        assert!(meter.is_wasteful());
+        meter.add(sample(90_000_000, 900_000, 900));
+        assert!(!meter.is_wasteful(), "it was little after all");
     }
 
     #[test]

@@ -73,10 +73,10 @@ impl Slice {
 pub struct ReaderOptions {
     /// Which records of transactions are seen. Kafka's `isolation.level`. Default: read_committed.
     pub isolation: Isolation,
-    /// The most bytes that one fetch asks for; less where the reader's share of the budget is smaller, and 1 MiB of a broker
-    /// that is not near. A single larger batch still arrives. Kafka's `max.partition.fetch.bytes`. Default: 4 MiB, with which
-    /// a broker spends half the processor time on each byte that it does with Kafka's 1 MiB.
-    pub max_partition_fetch_bytes: usize,
+    /// The most bytes that one fetch asks for; less where the reader's share of the budget is smaller. A single larger batch
+    /// still arrives. Kafka's `max.partition.fetch.bytes`. Default: auto, which is 4 MiB of a broker near by, 1 MiB of
+    /// another, and more where batches are so large that an answer would hold few of them.
+    pub max_partition_fetch_bytes: Option<usize>,
     /// The bytes one response may hold. Kafka's `fetch.max.bytes`. Default: 50 MiB.
     pub fetch_max_bytes: usize,
     /// How many bytes a broker waits for at the end of a log. Kafka's `fetch.min.bytes`. Default: 1.
@@ -98,11 +98,18 @@ pub struct ReaderOptions {
     pub budget: ByteBudget,
 }
 
+impl ReaderOptions {
+    /// The most bytes that one fetch may ask for.
+    fn most_of_a_fetch(&self) -> usize {
+        self.max_partition_fetch_bytes.unwrap_or(usize::MAX).min(self.fetch_max_bytes)
+    }
+}
+
 impl Default for ReaderOptions {
     fn default() -> Self {
         Self {
             isolation: Isolation::ReadCommitted,
-            max_partition_fetch_bytes: 4 << 20,
+            max_partition_fetch_bytes: None,
             fetch_max_bytes: 50 << 20,
             fetch_min_bytes: 1,
             fetch_max_wait: Duration::from_millis(500),

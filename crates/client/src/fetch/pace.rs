@@ -93,13 +93,14 @@ pub(super) struct Pace {
     rest: u32,
     next_rest: u32,
     is_set: bool,
-    is_near: bool,
+    /// Whether a round trip is next to nothing, as soon as it is known.
+    is_near: Option<bool>,
 }
 
 impl Pace {
     pub(super) fn new() -> Self {
         let reason = PaceReason::Begun { round_trip: None };
-        Self { now: FIRST, reason, trial: None, rest: 0, next_rest: REST.0, is_set: false, is_near: false }
+        Self { now: FIRST, reason, trial: None, rest: 0, next_rest: REST.0, is_set: false, is_near: None }
     }
 
     /// A number that does not change.
@@ -117,14 +118,19 @@ impl Pace {
         self.reason
     }
 
-    /// Whether a round trip is next to nothing.
+    /// Whether a round trip is known to be next to nothing.
     pub(super) fn is_near(&self) -> bool {
-        self.is_near
+        self.is_near == Some(true)
+    }
+
+    /// Whether a round trip is known to be more than that.
+    pub(super) fn is_far(&self) -> bool {
+        self.is_near == Some(false)
     }
 
     /// The round trip is known: what is begun with follows from it.
     pub(super) fn begin(&mut self, round_trip: Duration) {
-        self.is_near = round_trip < NEAR;
+        self.is_near = Some(round_trip < NEAR);
         if matches!(self.reason, PaceReason::Begun { .. }) && self.trial.is_none() {
             self.now = FIRST << STEPS.iter().filter(|step| round_trip >= **step).count();
             self.reason = PaceReason::Begun { round_trip: Some(round_trip) };
@@ -148,7 +154,7 @@ impl Pace {
         }
         if let Some((before, was)) = self.trial.take() {
             let times = rate / was.max(1.0);
-            if times < if self.is_near { GAIN_NEAR } else { GAIN } {
+            if times < if self.is_near() { GAIN_NEAR } else { GAIN } {
                 (self.now, self.rest) = (before, self.next_rest);
                 self.next_rest = (self.next_rest * 2).min(REST.1);
                 self.reason = PaceReason::NoGain(times);
@@ -171,7 +177,7 @@ impl Pace {
             return;
         }
         let in_a_round_trip = rate / self.now as f64 * stretch.round_trip.unwrap_or_default().as_secs_f64();
-        let is_held_back = !self.is_near && in_a_round_trip > 0.0 && in_a_round_trip < WINDOW_BYTES;
+        let is_held_back = !self.is_near() && in_a_round_trip > 0.0 && in_a_round_trip < WINDOW_BYTES;
         self.trial = Some((self.now, rate));
         self.now = (self.now * if is_held_back { 4 } else { 2 }).min(limit);
         if !matches!(self.reason, PaceReason::Gained(_)) {

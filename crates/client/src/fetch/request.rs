@@ -46,7 +46,7 @@ pub(super) struct Manner {
 /// `share` is the reader's part of the budget. `grown` is the size that a batch turned out to have which an old broker cut
 /// off, or 0; it comes before the limits of reading ahead, but `most`, the size of a response, it may not exceed.
 pub(super) fn bytes_to_ask(options: &ReaderOptions, share: usize, grown: usize, most: usize) -> usize {
-    let ahead = options.max_partition_fetch_bytes.min(options.fetch_max_bytes).min(share);
+    let ahead = options.most_of_a_fetch().min(share);
     ahead.max(grown).clamp(1, most.max(1))
 }
 
@@ -188,7 +188,7 @@ mod tests {
 
     fn options(partition: usize, response: usize) -> ReaderOptions {
         ReaderOptions {
-            max_partition_fetch_bytes: partition,
+            max_partition_fetch_bytes: Some(partition),
             fetch_max_bytes: response,
             budget: ByteBudget::new(1),
             ..ReaderOptions::default()

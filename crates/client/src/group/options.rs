@@ -94,8 +94,9 @@ pub struct GroupOptions {
     pub drain_timeout: Option<Duration>,
     /// Which records of transactions are seen. Kafka's `isolation.level`. Default: read_committed.
     pub isolation: Isolation,
-    /// The bytes one fetch asks for. Kafka's `max.partition.fetch.bytes`. Default: 1 MiB.
-    pub max_partition_fetch_bytes: usize,
+    /// The most bytes that one fetch asks for. Kafka's `max.partition.fetch.bytes`. Default: auto, see
+    /// [`ReaderOptions::max_partition_fetch_bytes`](crate::ReaderOptions::max_partition_fetch_bytes).
+    pub max_partition_fetch_bytes: Option<usize>,
     /// How long the broker waits for a record to return. Kafka's `fetch.max.wait.ms`. Default: 500 ms.
     pub fetch_max_wait: Duration,
     /// What the readers of all partitions may hold together. Default: 64 MiB of its own.
@@ -121,7 +122,7 @@ impl GroupOptions {
             on_data_loss: OnDataLoss::default(),
             drain_timeout: None,
             isolation: Isolation::ReadCommitted,
-            max_partition_fetch_bytes: 1 << 20,
+            max_partition_fetch_bytes: None,
             fetch_max_wait: Duration::from_millis(500),
             budget: ByteBudget::new(64 << 20),
         }

@@ -271,7 +271,7 @@ async fn a_record_larger_than_the_fetch_limit_is_read(cluster: &Cluster) {
         let value = if offset == 5 { &large } else { &small };
         publish(cluster, &topic, &[RecordToSend { value: Some(value), ..at(0, 1_000) }]).await;
     }
-    let small = ReaderOptions { max_partition_fetch_bytes: 1_024, ..options() };
+    let small = ReaderOptions { max_partition_fetch_bytes: Some(1_024), ..options() };
     let (read, result) = drain(&mut cluster.read(slice(topic.as_str(), 0, 0, 10), small)).await;
     result.unwrap();
     assert_eq!(read, (0..10).collect::<Vec<_>>());
@@ -290,8 +290,11 @@ async fn records_deleted_ahead_of_the_reader_are_named_as_lost(cluster: &Cluster
     }
     for deleted in [500, 1_000] {
         // As little ahead as possible, so that the deletion comes before the reader.
-        let options =
-            ReaderOptions { max_partition_fetch_bytes: 1, budget: tidegate_client::ByteBudget::new(1), ..options() };
+        let options = ReaderOptions {
+            max_partition_fetch_bytes: Some(1),
+            budget: tidegate_client::ByteBudget::new(1),
+            ..options()
+        };
         let start = if deleted == 500 { 0 } else { 500 };
         let mut reader = cluster.read(slice(topic.as_str(), 0, start, 1_000), options);
         let first = reader.next().await.unwrap().unwrap();
@@ -324,7 +327,7 @@ async fn a_slice_is_the_same_whatever_the_fetch_size(cluster: &Cluster) {
     session.finish().await.unwrap();
     for max_partition_fetch_bytes in [1, 10_000, 1 << 20] {
         for (start, end) in [(0, 3_000), (17, 2_999), (1_500, 1_501)] {
-            let options = ReaderOptions { max_partition_fetch_bytes, ..options() };
+            let options = ReaderOptions { max_partition_fetch_bytes: Some(max_partition_fetch_bytes), ..options() };
             let mut reader = cluster.read(slice(topic.as_str(), 0, start, end), options);
             let mut next = start;
             while let Some(chunk) = reader.next().await {

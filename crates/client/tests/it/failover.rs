@@ -110,7 +110,7 @@ async fn read_slice(fetcher: &Fetcher, topic: &TopicName, partition: i32, start:
 }
 
 fn small_fetches() -> ReaderOptions {
-    ReaderOptions { max_partition_fetch_bytes: 64 << 10, ..ReaderOptions::default() }
+    ReaderOptions { max_partition_fetch_bytes: Some(64 << 10), ..ReaderOptions::default() }
 }
 
 /// Waits until the metadata of the topic are so. No broker tells by itself that they have changed.

@@ -179,7 +179,7 @@ async fn a_cap_that_is_reached_names_the_setting_to_raise() {
         write(&mut stream, MANY, 0, batch(&["x"; 20])).await;
     }
     let fetcher = Fetcher::new(&client, FetcherOptions { connections_per_broker: 1, ..FetcherOptions::default() });
-    let options = ReaderOptions { max_partition_fetch_bytes: 10_000, ..ReaderOptions::default() };
+    let options = ReaderOptions { max_partition_fetch_bytes: Some(10_000), ..ReaderOptions::default() };
     let mut reader = fetcher.read(slice(MANY, 0, 0, 30_010), options);
     let mut told = None;
     while reader.next().await.is_some() {

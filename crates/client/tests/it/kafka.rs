@@ -1,15 +1,17 @@
-//! What only a real Apache Kafka can show: transactions written by another client.
+//! What only a real Apache Kafka can show: transactions written by another client, and answers that end within a batch.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
-use tidegate_client::{Cluster, ClusterConfig, NewTopic, OffsetQuery, ReaderOptions};
+use tidegate_client::{ByteBudget, Cluster, ClusterConfig, NewTopic, OffsetQuery, ReaderOptions, Reserve};
 use tidegate_model::{Isolation, TopicName};
 use tidegate_testkit::kafka::{Kafka, KafkaConfig};
 use tidegate_testkit::{kafka, unique_topic};
+use tidegate_wire::{BatchOptions, BatchWriter};
 
+use crate::stage::write;
 use crate::support::{drain, name, options, slice};
 
 async fn topic(bootstrap: &str, partitions: i32) -> (Cluster, TopicName) {
@@ -79,7 +81,8 @@ async fn read(cluster: &Cluster, topic: &TopicName, partition: i32, end: i64, is
     // One fetch for all, then one for each batch.
     let mut both = Vec::new();
     for max_partition_fetch_bytes in [1 << 20, 1] {
-        let options = ReaderOptions { isolation, max_partition_fetch_bytes, ..options() };
+        let options =
+            ReaderOptions { isolation, max_partition_fetch_bytes: Some(max_partition_fetch_bytes), ..options() };
         let mut reader = cluster.read(slice(topic.as_str(), partition, 0, end), options);
         let (offsets, result) = drain(&mut reader).await;
         result.unwrap();
@@ -197,7 +200,7 @@ async fn committed(cluster: &Cluster, topic: &TopicName) -> Vec<(String, String)
     let mut records = Vec::new();
     for max_partition_fetch_bytes in [1, 1 << 20] {
         records.clear();
-        let options = ReaderOptions { max_partition_fetch_bytes, ..options() };
+        let options = ReaderOptions { max_partition_fetch_bytes: Some(max_partition_fetch_bytes), ..options() };
         let mut reader = cluster.read(slice(topic.as_str(), 0, 0, end), options);
         let mut before = -1;
         while let Some(chunk) = reader.next().await {
@@ -274,4 +277,30 @@ async fn a_topic_is_read_rightly_while_it_is_compacted_and_after() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(seen, 5, "one record of each key is left of 120");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_large_batches_next_to_nothing_comes_twice() {
+    let Some(bootstrap) = kafka::shared("large batches") else { return };
+    let (cluster, topic) = topic(&bootstrap, 1).await;
+    let mut stream = tokio::net::TcpStream::connect(&bootstrap).await.unwrap();
+    // 200 to 900 KB, so that no fetch ends with a batch but by chance.
+    let bytes = |at: usize| 200_000 + at * 390_001 % 700_000;
+    let topic_name: &'static str = topic.as_str().to_owned().leak();
+    for at in 0..100 {
+        let mut writer = BatchWriter::new(BatchOptions::default());
+        writer.push(1_000, None, Some(&vec![b'v'; bytes(at)]), []).unwrap();
+        write(&mut stream, topic_name, 0, writer.finish().unwrap()).await;
+    }
+    // What a program has, and what a read of the server may have.
+    let budgets = [ByteBudget::new(64 << 20), ByteBudget::with_reserve(4 << 20, &Reserve::new(64 << 20), 64 << 20)];
+    for budget in budgets {
+        let options = ReaderOptions { budget, ..ReaderOptions::default() };
+        let mut reader = cluster.read(slice(topic.as_str(), 0, 0, 100), options);
+        let (offsets, result) = drain(&mut reader).await;
+        result.unwrap();
+        assert_eq!(offsets, (0..100).collect::<Vec<_>>());
+        let totals = reader.totals();
+        assert!(totals.received * 100 <= totals.used * 106, "{totals:?}");
+    }
 }

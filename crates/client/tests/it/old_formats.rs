@@ -80,7 +80,7 @@ async fn a_log_of_three_formats_is_read_from_any_offset_to_any_by_small_and_larg
         let (_broker, cluster) = serving(upgraded(), is_cut).await;
         for (start, end) in [(0, 60), (3, 57), (7, 8), (12, 30), (26, 39), (39, 40), (38, 41)] {
             for max_partition_fetch_bytes in [1, 100, 1 << 20] {
-                let options = ReaderOptions { max_partition_fetch_bytes, ..options() };
+                let options = ReaderOptions { max_partition_fetch_bytes: Some(max_partition_fetch_bytes), ..options() };
                 let mut reader = cluster.read(slice("t", 0, start, end), options);
                 let (read, result) = drain(&mut reader).await;
                 result.unwrap();
@@ -121,7 +121,7 @@ async fn a_record_larger_than_the_fetch_limit_is_passed_in_every_format_even_whe
         let log = Log::of(entries);
         for is_cut in [false, true] {
             let (_broker, cluster) = serving(log.clone(), is_cut).await;
-            let options = ReaderOptions { max_partition_fetch_bytes: 1_024, ..options() };
+            let options = ReaderOptions { max_partition_fetch_bytes: Some(1_024), ..options() };
             let mut reader = cluster.read(slice("t", 0, 0, 10), options);
             let (read, result) = drain(&mut reader).await;
             result.unwrap();

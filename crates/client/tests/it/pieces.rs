@@ -62,7 +62,7 @@ async fn several_connections_are_used_and_next_to_nothing_comes_twice() {
     let before = stage.cluster.connections();
     // How many pay is a question of time, which no test can ask; so it is set for one reader and found out by the other.
     for fetches_in_flight in [Some(8), None] {
-        let options = ReaderOptions { max_partition_fetch_bytes: 256 << 10, ..ReaderOptions::default() };
+        let options = ReaderOptions { max_partition_fetch_bytes: Some(256 << 10), ..ReaderOptions::default() };
         let fetcher = fetching(&client, fetches_in_flight);
         let mut reader = fetcher.read(slice(LOG, 0, 0, end), options);
         let mut choice = None;
@@ -97,7 +97,7 @@ async fn pieces_of_any_width_and_batches_of_any_size_make_the_whole() {
     let client = Cluster::connect(patient(&stage)).await.unwrap();
     for (width, bytes) in [(1, 1), (2, 1), (2, 50_000), (3, 4_000), (8, 100_000), (32, 20_000)] {
         for range in [(0, end), (1, end - 1), (end / 3, end / 2), (end - 1, end)] {
-            let options = ReaderOptions { max_partition_fetch_bytes: bytes, ..ReaderOptions::default() };
+            let options = ReaderOptions { max_partition_fetch_bytes: Some(bytes), ..ReaderOptions::default() };
             let mut reader = fetching(&client, Some(width)).read(slice(LOG, 0, range.0, range.1), options);
             let (offsets, result) = drain(&mut reader).await;
             result.unwrap();
@@ -118,7 +118,7 @@ async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
         let rule = stage.cluster.rule(Rule::new(fault).on(ApiKey::Fetch).after(seed as u64).times(6).chance(0.5));
         let client = Cluster::connect(patient(&stage)).await.unwrap();
         let options = ReaderOptions {
-            max_partition_fetch_bytes: 30_000,
+            max_partition_fetch_bytes: Some(30_000),
             fetch_max_wait: Duration::from_millis(20),
             ..ReaderOptions::default()
         };
@@ -137,8 +137,11 @@ async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
     let (stage, end) = stage(Setup::default(), (0..8_000).map(|_| (1, 450))).await;
     let client = Cluster::connect(patient(&stage)).await.unwrap();
     let budget = tidegate_client::ByteBudget::new(1 << 20);
-    let options =
-        ReaderOptions { max_partition_fetch_bytes: 128 << 10, budget: budget.clone(), ..ReaderOptions::default() };
+    let options = ReaderOptions {
+        max_partition_fetch_bytes: Some(128 << 10),
+        budget: budget.clone(),
+        ..ReaderOptions::default()
+    };
     let mut reader = fetching(&client, Some(16)).read(slice(LOG, 0, 0, end), options);
     let mut held = Vec::new();
     let mut most = 0;

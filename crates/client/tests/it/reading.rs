@@ -48,7 +48,7 @@ async fn a_slice_is_read_to_its_end_exactly_whatever_the_batches_are() {
 #[tokio::test]
 async fn chunks_follow_each_other_without_a_gap() {
     let (_broker, cluster) = serving(Log::of((0..50).map(|at| batch(at * 10, 10)))).await;
-    let options = ReaderOptions { max_partition_fetch_bytes: 700, ..options() };
+    let options = ReaderOptions { max_partition_fetch_bytes: Some(700), ..options() };
     let mut reader = cluster.read(slice("t", 0, 5, 495), options);
     let (mut position, mut chunks) = (5, 0);
     while let Some(chunk) = reader.next().await {
@@ -121,7 +121,7 @@ async fn aborted_transactions_are_left_out_unless_uncommitted_records_are_asked_
     let (_broker, cluster) = serving(log).await;
     // One fetch for all, and one for each batch: the list comes with every answer.
     for max_partition_fetch_bytes in [1 << 20, 1] {
-        let committed = ReaderOptions { max_partition_fetch_bytes, ..options() };
+        let committed = ReaderOptions { max_partition_fetch_bytes: Some(max_partition_fetch_bytes), ..options() };
         let (read, result) = drain(&mut cluster.read(slice("t", 0, 0, 7), committed.clone())).await;
         result.unwrap();
         assert_eq!(read, [2, 4, 5]);
@@ -160,7 +160,7 @@ async fn empty_answers_below_the_end_are_not_the_end_and_are_not_hammered() {
     })
     .await;
     let cluster = connect(broker.bootstrap()).await;
-    let one_by_one = ReaderOptions { max_partition_fetch_bytes: 1, ..options() };
+    let one_by_one = ReaderOptions { max_partition_fetch_bytes: Some(1), ..options() };
     let (read, result) = drain(&mut cluster.read(slice("t", 0, 0, 10), one_by_one)).await;
     result.unwrap();
     assert_eq!(read, offsets(0..10));
@@ -178,7 +178,7 @@ async fn the_broker_is_left_alone_as_long_as_it_wants() {
     })
     .await;
     let cluster = connect(broker.bootstrap()).await;
-    let one_by_one = ReaderOptions { max_partition_fetch_bytes: 1, ..options() };
+    let one_by_one = ReaderOptions { max_partition_fetch_bytes: Some(1), ..options() };
     let (read, result) = drain(&mut cluster.read(slice("t", 0, 0, 10), one_by_one)).await;
     result.unwrap();
     assert_eq!(read, offsets(0..10));
@@ -305,7 +305,7 @@ async fn misplaced(high_watermark: i64) -> (FakeBroker, Cluster) {
 
 #[tokio::test]
 async fn a_wrong_base_offset_at_the_end_of_an_answer_is_damage_and_no_gap() {
-    let options = ReaderOptions { max_partition_fetch_bytes: 200, ..options() };
+    let options = ReaderOptions { max_partition_fetch_bytes: Some(200), ..options() };
     // Beyond the log's end; below it, where another fetch tells.
     for (high_watermark, end) in [(40, 40), (1_000, 1_000), (1_000, 400)] {
         let (_broker, cluster) = misplaced(high_watermark).await;
@@ -325,7 +325,7 @@ async fn gaps_of_compaction_are_passed_whatever_the_answers_hold() {
     let batches: Vec<Bytes> = [0, 7, 90, 300, 301, 1_000].iter().map(|base| batch(*base, 1)).collect();
     for max_partition_fetch_bytes in [1, 200, 1 << 20] {
         let (_broker, cluster) = serving(Log::of(batches.clone())).await;
-        let options = ReaderOptions { max_partition_fetch_bytes, ..options() };
+        let options = ReaderOptions { max_partition_fetch_bytes: Some(max_partition_fetch_bytes), ..options() };
         let mut reader = cluster.read(slice("t", 0, 0, 1_001), options);
         let (read, result) = drain(&mut reader).await;
         result.unwrap();
@@ -400,7 +400,7 @@ async fn a_record_larger_than_the_fetch_limit_is_delivered_in_as_many_fetches_as
     })
     .await;
     let cluster = connect(broker.bootstrap()).await;
-    let small = ReaderOptions { max_partition_fetch_bytes: 1024, ..options() };
+    let small = ReaderOptions { max_partition_fetch_bytes: Some(1024), ..options() };
     let (read, result) = drain(&mut cluster.read(slice("t", 0, 0, 10), small)).await;
     result.unwrap();
     assert_eq!(read, offsets(0..10));
@@ -425,7 +425,7 @@ async fn a_broker_that_cuts_a_large_batch_is_asked_for_all_of_it() {
         })
         .await;
         let cluster = connect(broker.bootstrap()).await;
-        let small = ReaderOptions { max_partition_fetch_bytes: 1024, ..options() };
+        let small = ReaderOptions { max_partition_fetch_bytes: Some(1024), ..options() };
         let (read, result) = drain(&mut cluster.read(slice("t", 0, 0, 10), small)).await;
         result.unwrap();
         assert_eq!(read, offsets(0..10), "{keep}");
@@ -524,7 +524,7 @@ async fn the_reader_follows_the_leader_and_reads_on_where_it_was() {
     })
     .await
     .unwrap();
-    let one_by_one = ReaderOptions { max_partition_fetch_bytes: 1, ..options() };
+    let one_by_one = ReaderOptions { max_partition_fetch_bytes: Some(1), ..options() };
     let mut reader = cluster.read(slice("t", 0, 0, 100), one_by_one);
     let mut read = Vec::new();
     while reader.position() < 50 {
@@ -555,7 +555,7 @@ async fn a_cut_connection_is_made_anew_and_the_read_goes_on() {
     })
     .await;
     let cluster = connect(broker.bootstrap()).await;
-    let one_by_one = ReaderOptions { max_partition_fetch_bytes: 1, ..options() };
+    let one_by_one = ReaderOptions { max_partition_fetch_bytes: Some(1), ..options() };
     let (read, result) = drain(&mut cluster.read(slice("t", 0, 0, 100), one_by_one)).await;
     result.unwrap();
     assert_eq!(read, offsets(0..100));
@@ -615,7 +615,7 @@ async fn a_reader_that_is_dropped_stops_fetching_and_closes_its_connection() {
     drop(waiting);
     eventually("closing", || broker.open_connections() == 1).await;
 
-    let one_by_one = ReaderOptions { max_partition_fetch_bytes: 1, ..options() };
+    let one_by_one = ReaderOptions { max_partition_fetch_bytes: Some(1), ..options() };
     let budget = one_by_one.budget.clone();
     let mut full = cluster.read(slice("t", 0, 0, 1_000), one_by_one);
     full.next().await.unwrap().unwrap();
@@ -648,7 +648,7 @@ async fn giving_up_on_next_loses_nothing() {
         FakeBroker::serving(topic(), move |request| log.answer(request).to(request).after(Duration::from_millis(3)))
             .await;
     let cluster = connect(broker.bootstrap()).await;
-    let one_by_one = ReaderOptions { max_partition_fetch_bytes: 1, ..options() };
+    let one_by_one = ReaderOptions { max_partition_fetch_bytes: Some(1), ..options() };
     let mut reader = cluster.read(slice("t", 0, 0, 50), one_by_one);
     let mut read = Vec::new();
     loop {

@@ -91,7 +91,7 @@ pub(crate) fn quick(bootstrap: String) -> ClusterConfig {
 /// Fetches of two or three batches, so that a partition takes many.
 pub(crate) fn small_fetches() -> ReaderOptions {
     ReaderOptions {
-        max_partition_fetch_bytes: 250,
+        max_partition_fetch_bytes: Some(250),
         fetch_max_wait: Duration::from_millis(10),
         stall_timeout: Duration::from_millis(500),
         ..ReaderOptions::default()

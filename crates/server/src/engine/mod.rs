@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_client::{Cluster, Fetcher, Producer};
+use tidegate_client::{Cluster, Fetcher, Producer, Reserve};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -54,11 +54,12 @@ struct Inner {
     gates: Gates,
 }
 
-/// What the engines of one server share, whatever cluster they are over: its places and its end.
+/// What the engines of one server share, whatever cluster they are over: its places, its memory and its end.
 #[derive(Clone)]
 struct Gates {
     reads: Arc<Semaphore>,
     publishes: Arc<Semaphore>,
+    read_reserve: Reserve,
     stop: CancellationToken,
 }
 
@@ -81,7 +82,8 @@ impl Engine {
     ) -> Self {
         let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         let (reads, publishes) = (places(limits.max_concurrent_reads), places(limits.max_concurrent_publishes));
-        let gates = Gates { reads, publishes, stop: CancellationToken::new() };
+        let read_reserve = Reserve::new(limits.read_reserve_bytes);
+        let gates = Gates { reads, publishes, read_reserve, stop: CancellationToken::new() };
         Self::over(cluster, producer, payloads, limits, Arc::new(clock), gates)
     }
 

@@ -59,7 +59,7 @@ async fn dropping_a_stream_stops_its_fetching() {
 async fn a_reader_that_stands_still_fetches_no_more_than_its_budget_and_holds_up_nobody() {
     let limits = EngineLimits {
         per_request_budget_bytes: 256 << 10,
-        max_partition_fetch_bytes: 64 << 10,
+        max_partition_fetch_bytes: Some(64 << 10),
         ..EngineLimits::default()
     };
     let world = World::with(Setup { limits, ..Setup::default() }).await;

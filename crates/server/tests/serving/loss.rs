@@ -10,7 +10,7 @@ use crate::support::{Each, Frame, Seen, Setup, World, complete, detail, name, so
 async fn paused_reader(on_data_loss: OnDataLoss) -> (World, RangeStream<Frame>) {
     let limits = EngineLimits {
         per_request_budget_bytes: 64 << 10,
-        max_partition_fetch_bytes: 64 << 10,
+        max_partition_fetch_bytes: Some(64 << 10),
         ..EngineLimits::default()
     };
     let world = World::with(Setup { limits, ..Setup::default() }).await;

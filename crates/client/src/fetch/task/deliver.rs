@@ -196,7 +196,7 @@ impl Task {
         } else {
             bytes
         };
-        let held = match self.shared.options.budget.try_acquire(expected) {
+        let held = match self.shared.options.budget.try_acquire(expected, self.shared.may_take()) {
             Some(held) => held,
             None => {
                 self.hand_on(gathered, before).await?;

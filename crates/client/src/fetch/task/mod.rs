@@ -181,7 +181,7 @@ impl Task {
         let expected = expected.unwrap_or_else(|| self.shared.fetch_bytes());
         let expected = if waits_for_data { expected.min(POLL_BYTES) } else { expected };
         // Half of the share: one fetch comes while the consumer has another.
-        let share = (self.shared.options.budget.share() / 2).max(ByteBudget::LEAST_FETCH).min(expected);
+        let share = (self.shared.share() / 2).max(ByteBudget::LEAST_FETCH).min(expected);
         request::bytes_to_ask(&self.shared.options, share, self.grown, self.most())
     }
 
@@ -205,14 +205,15 @@ impl Task {
 
     /// Room in the budget. A consumer that waits with nothing left to take does not wait for other readers.
     async fn room(&self, bytes: usize) -> Held {
-        if let Some(held) = self.shared.options.budget.try_acquire(bytes) {
+        let room = self.shared.may_take();
+        if let Some(held) = self.shared.options.budget.try_acquire(bytes, room) {
             return held;
         }
         let phase = self.phase.now();
         self.phase.enter(Waits::BudgetFull);
         let held = tokio::select! {
             biased;
-            held = self.shared.options.budget.acquire(bytes) => held,
+            held = self.shared.options.budget.acquire(bytes, room) => held,
             () = self.demand.urgent() => self.shared.options.budget.force(bytes),
         };
         self.phase.enter(phase);

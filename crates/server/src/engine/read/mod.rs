@@ -152,14 +152,18 @@ impl fmt::Debug for PlannedRead {
     }
 }
 
+/// One read takes this part of the reserve at most.
+const RESERVE_PARTS: usize = 4;
+
 /// How the readers of one request read; they share a budget.
 fn reader_options(engine: &Engine, isolation: Isolation) -> ReaderOptions {
     let limits = engine.limits();
+    let reserve = &engine.inner.gates.read_reserve;
     ReaderOptions {
         isolation,
         max_partition_fetch_bytes: limits.max_partition_fetch_bytes,
         batch_limits: BatchLimits { max_decompressed_bytes: limits.max_batch_bytes, ..BatchLimits::default() },
-        budget: ByteBudget::new(limits.per_request_budget_bytes),
+        budget: ByteBudget::with_reserve(limits.per_request_budget_bytes, reserve, reserve.limit() / RESERVE_PARTS),
         ..ReaderOptions::default()
     }
 }

@@ -18,6 +18,8 @@ use super::text::Words;
 
 /// The default of a Java producer's `batch.size`.
 const BATCH_BYTES: usize = 16 << 10;
+/// The records of uneven batches of 1 KB each, the fewest and the most: as many as came while a producer waited.
+const UNEVEN_RECORDS: (usize, usize) = (50, 900);
 /// How many connections write at once.
 const CONNECTIONS: usize = 2;
 /// How many requests one connection has on their way.
@@ -46,6 +48,8 @@ pub struct Topic {
     pub value_bytes: usize,
     /// How its batches are compressed: `none`, `lz4` or `zstd`.
     pub compression: &'static str,
+    /// Whether its batches are large and each of another size, rather than of 16 KiB.
+    pub uneven: bool,
     /// The bytes of all its values.
     pub bytes: u64,
 }
@@ -57,6 +61,21 @@ impl Topic {
             "zstd" => Compression::Zstd,
             _ => Compression::None,
         }
+    }
+
+    /// The records of each batch that one connection writes to each partition.
+    fn batches(&self) -> Result<Vec<usize>> {
+        let even = self.records_per_batch()?;
+        let wanted = self.bytes.div_ceil(self.value_bytes as u64 * self.partitions as u64 * CONNECTIONS as u64);
+        let mut batches = Vec::new();
+        let mut records = 0;
+        while records < wanted {
+            let (least, most) = UNEVEN_RECORDS;
+            let next = if self.uneven { least + batches.len() * 389 % (most - least) } else { even };
+            batches.push(next);
+            records += next as u64;
+        }
+        Ok(batches)
     }
 
     fn records_per_batch(&self) -> Result<usize> {
@@ -76,18 +95,14 @@ impl Topic {
 pub fn fill(address: SocketAddr, topic: Topic) -> Result<Vec<(i32, i64)>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let cluster = runtime.block_on(create(address, topic))?;
-    let records = topic.records_per_batch()?;
-    let batch_bytes = records as u64 * topic.value_bytes as u64;
-    let partitions = topic.partitions as u64;
-    let connections = CONNECTIONS as u64;
-    let requests = topic.bytes.div_ceil(batch_bytes * partitions * connections);
+    let batches = topic.batches()?;
     std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..connections)
-            .map(|seed| scope.spawn(move || write(address, topic, records, requests, seed + 1)))
-            .collect();
+        let batches = &batches;
+        let writers: Vec<_> =
+            (0..CONNECTIONS as u64).map(|seed| scope.spawn(move || write(address, topic, batches, seed + 1))).collect();
         writers.into_iter().try_for_each(|writer| writer.join().unwrap_or_else(|_| anyhow::bail!("a writer panicked")))
     })?;
-    let end = i64::try_from(requests * connections * records as u64)?;
+    let end = i64::try_from(CONNECTIONS * batches.iter().sum::<usize>())?;
     let ends = runtime.block_on(ends(&cluster, topic))?;
     ensure!(ends.iter().all(|&(_, at)| at == end), "the broker kept other records of {} than it took", topic.name);
     Ok(ends)
@@ -113,16 +128,16 @@ async fn ends(cluster: &Cluster, topic: Topic) -> Result<Vec<(i32, i64)>> {
 }
 
 /// One connection's requests.
-fn write(address: SocketAddr, topic: Topic, records: usize, requests: u64, seed: u64) -> Result<()> {
+fn write(address: SocketAddr, topic: Topic, batches: &[usize], seed: u64) -> Result<()> {
     let mut stream = TcpStream::connect(address).context("the broker's port")?;
     stream.set_nodelay(true)?;
     let mut source = Source::new(topic, seed);
     let mut request = Vec::new();
     let mut waiting = 0;
-    for _ in 0..requests {
+    for records in batches {
         begin(&mut request, &topic);
         for partition in 0..topic.partitions {
-            let (batch, _) = source.batch(records)?;
+            let (batch, _) = source.batch(*records)?;
             request.extend(partition.to_be_bytes());
             request.extend(i32::try_from(batch.len())?.to_be_bytes());
             request.extend(&batch[..]);

@@ -134,7 +134,7 @@ impl Bench<'_> {
             client_tcp: Tcp::of(near)?.0,
             broker_tcp: Tcp::of(&self.link.far)?.0,
             topic: format!(
-                "{} partition(s), {} records of {} bytes ({}), batches of 16 KiB, compression {}",
+                "{} partition(s), {} records of {} bytes ({}), batches of {}, compression {}",
                 topic.partitions,
                 ends.iter().map(|(_, end)| end).sum::<i64>(),
                 topic.value_bytes,
@@ -142,6 +142,7 @@ impl Bench<'_> {
                     super::fill::Values::Random => "random bytes",
                     super::fill::Values::Text => "log events as JSON",
                 },
+                if topic.uneven { "50 to 900 KB" } else { "16 KiB" },
                 topic.compression
             ),
             rounds: self.options.rounds,

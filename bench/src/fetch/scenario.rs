@@ -36,14 +36,15 @@ const KB: usize = 1000;
 const MB: u64 = 1_000_000;
 
 const fn random(name: &'static str, partitions: i32, value_bytes: usize, bytes: u64) -> Topic {
-    Topic { name, partitions, values: Values::Random, value_bytes, compression: "none", bytes }
+    Topic { name, partitions, values: Values::Random, value_bytes, compression: "none", uneven: false, bytes }
 }
 
 const fn text(name: &'static str, compression: &'static str) -> Topic {
-    Topic { name, partitions: 4, values: Values::Text, value_bytes: KB, compression, bytes: 3000 * MB }
+    Topic { name, partitions: 4, values: Values::Text, value_bytes: KB, compression, uneven: false, bytes: 3000 * MB }
 }
 
 const ONE: Topic = random("one", 1, KB, 1600 * MB);
+const LARGE: Topic = Topic { uneven: true, ..random("large", 1, KB, 1600 * MB) };
 const SIXTEEN: Topic = random("sixteen", 16, KB, 2000 * MB);
 const FOUR: Topic = random("four", 4, KB, 3000 * MB);
 const SMALL: Topic = random("small", 4, 100, 1500 * MB);
@@ -130,7 +131,7 @@ pub fn all() -> Vec<Scenario> {
             ])
         },
         Scenario::far("far1", "1 partition, 40 ms, the broker's socket buffers left to the kernel", 40.0, Auto, ONE)
-            .sides(side::everyone())
+            .sides(side::everyone().into_iter().chain(side::server_reads()))
             .target(Rate, rdkafka, AtLeast(10.0))
             .target(Rate, BestTuned, AtLeast(3.0)),
         Scenario::far("java", "1 partition, 20 ms, the broker's socket buffers left to the kernel", 20.0, Auto, ONE)
@@ -158,6 +159,15 @@ pub fn all() -> Vec<Scenario> {
         )
         .sides([side::TIDEGATE, side::LIBRDKAFKA, side::LIBRDKAFKA_TUNED])
         .target(Rate, Nothing, AtLeast(110.0)),
+        Scenario::far(
+            "batches",
+            "1 partition, batches of 50 to 900 KB, 20 ms, the broker's socket buffers left to the kernel",
+            20.0,
+            Auto,
+            LARGE,
+        )
+        .sides(side::everyone())
+        .target(Rate, Best, AtLeast(1.0)),
         Scenario::far(
             "fast20",
             "16 partitions, 20 ms, the broker's socket buffers left to the kernel",

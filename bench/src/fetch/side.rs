@@ -83,6 +83,14 @@ pub const JAVA_TUNED: Side = Side::tuned(
     ],
 );
 
+/// Ours with what one read of the server may hold: its budget alone, and with its part of the reserve.
+pub fn server_reads() -> [Side; 2] {
+    [
+        TIDEGATE.with("tidegate-4mib", &[("prefetch.max.bytes", "4194304")]),
+        TIDEGATE.with("tidegate-server-read", &[("prefetch.max.bytes", "4194304"), ("reserve.bytes", "67108864")]),
+    ]
+}
+
 /// All clients, with their defaults and tuned.
 pub fn everyone() -> Vec<Side> {
     vec![

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tidegate_client::{
-    ByteBudget, Cluster, ClusterConfig, Fetcher, FetcherOptions, Reader, ReaderOptions, Slice, TlsSettings, Trust,
+    ByteBudget, Cluster, ClusterConfig, Fetcher, FetcherOptions, Reader, ReaderOptions, Reserve, Slice, TlsSettings,
+    Trust,
 };
 use tidegate_model::{OffsetRange, TopicName, TopicPartition};
 use tokio::time::timeout;
@@ -39,8 +40,12 @@ fn start(task: &Task) -> Result<Vec<(i32, Reader)>> {
             "check.crcs" => options.batch_limits.check_crcs = value.parse()?,
             "connections.per.broker" => fetcher.connections_per_broker = value.parse()?,
             "fetches.in.flight" => fetcher.fetches_in_flight = Some(value.parse()?),
-            "max.partition.fetch.bytes" => options.max_partition_fetch_bytes = value.parse()?,
+            "max.partition.fetch.bytes" => options.max_partition_fetch_bytes = Some(value.parse()?),
             "prefetch.max.bytes" => options.budget = ByteBudget::new(value.parse()?),
+            "reserve.bytes" => {
+                let reserve = Reserve::new(value.parse()?);
+                options.budget = ByteBudget::with_reserve(options.budget.limit(), &reserve, reserve.limit());
+            }
             other => bail!("{other} is not a setting of Tidegate's reader"),
         }
     }

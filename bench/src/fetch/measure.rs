@@ -73,7 +73,10 @@ impl Bench<'_> {
         let seconds = self.options.seconds.max(scenario.least_seconds);
         let mut runs: Vec<Vec<(Run, Outcome)>> = vec![Vec::new(); sides.len()];
         for round in 1..=self.options.rounds {
-            for (side, runs) in sides.iter().zip(&mut runs) {
+            // Each begins a round in its turn: what comes first after a pause meets colder caches.
+            for turn in 0..sides.len() {
+                let place = (turn + round - 1) % sides.len();
+                let (side, runs) = (&sides[place], &mut runs[place]);
                 let task = Task {
                     ends: ends.clone(),
                     limit: Duration::from_secs_f64(seconds),

@@ -69,7 +69,6 @@ mod tests {
     use super::*;
     use crate::conn::connect::tests::pair;
 
-    /// Whether the socket wakes for a little when `arrived` bytes have come and `left` have not.
     #[tokio::test]
     async fn little_wakes_nobody_in_the_middle_of_an_answer_and_at_its_end_it_does() {
         let (ours, mut theirs) = pair(None).await;

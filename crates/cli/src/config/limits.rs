@@ -93,7 +93,7 @@ impl LimitsSection {
             max_partitions_read_at_once: number(self.max_partitions_at_once, default.max_partitions_read_at_once),
             flush_after: self.flush_after.map_or(default.flush_after, |Span(after)| after),
             chunk_target_bytes: bytes(self.chunk, default.chunk_target_bytes),
-            max_partition_fetch_bytes: self.fetch.map(|fetch| bytes(Some(fetch), 0)),
+            max_partition_fetch_bytes: self.fetch.map(in_memory),
             max_batch_bytes: bytes(self.max_batch, default.max_batch_bytes),
         }
     }
@@ -108,7 +108,11 @@ impl LimitsSection {
 }
 
 fn bytes(size: Option<Size>, default: usize) -> usize {
-    size.map_or(default, |Size(bytes)| usize::try_from(bytes).unwrap_or(usize::MAX))
+    size.map_or(default, in_memory)
+}
+
+fn in_memory(Size(bytes): Size) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 fn number(number: Option<u32>, default: usize) -> usize {

@@ -7,7 +7,7 @@ use tidegate_model::{Chunk, TopicPartition};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::error::GroupError;
-use super::event::GroupEvent;
+use super::event::{AssignedPartition, GroupEvent};
 use super::ledger::{Ledger, Mark};
 
 /// What a group source counts.
@@ -69,6 +69,14 @@ impl Line {
     }
 }
 
+impl State {
+    fn withdraw(&mut self, at: &TopicPartition) {
+        let before = self.lines.len();
+        self.lines.retain(|line| line.at() != at);
+        self.counts.chunks_dropped += (before - self.lines.len()) as u64;
+    }
+}
+
 impl Desk {
     /// What the consumer gets next; `None`: nothing is ready. Partitions come by turns, since each has only a few places.
     pub(super) fn take(&self) -> Option<Result<GroupEvent, GroupError>> {
@@ -90,6 +98,29 @@ impl Desk {
         drop(state);
         self.moved.notify_one();
         Some(Ok(event))
+    }
+
+    /// Partitions are held from now on, each with its assignment, and the consumer is told: in one step, so that a chunk
+    /// can only be put behind it.
+    pub(super) fn open(&self, taken: &[(u64, AssignedPartition)]) {
+        let mut state = self.state.lock();
+        for (assignment, partition) in taken {
+            let metadata = partition.metadata.clone().unwrap_or_default();
+            let committed = partition.committed.map(|offset| Mark { offset, metadata });
+            state.ledger.hold(&partition.topic_partition, *assignment, partition.start, committed);
+        }
+        let partitions = taken.iter().map(|(_, partition)| partition.clone()).collect();
+        state.events.push_back(GroupEvent::Assigned { partitions });
+        drop(state);
+        self.ready.notify_one();
+    }
+
+    /// A partition is not held any more, and what is ready of it is taken back: in one step, so that nothing can be put
+    /// between the two and come after its partition is gone.
+    pub(super) fn release(&self, at: &TopicPartition) {
+        let mut state = self.state.lock();
+        state.ledger.release(at);
+        state.withdraw(at);
     }
 
     pub(super) fn tell(&self, event: GroupEvent) {
@@ -138,10 +169,7 @@ impl Desk {
 
     /// Takes back what is ready of a partition.
     pub(super) fn withdraw(&self, at: &TopicPartition) {
-        let mut state = self.state.lock();
-        let before = state.lines.len();
-        state.lines.retain(|line| line.at() != at);
-        state.counts.chunks_dropped += (before - state.lines.len()) as u64;
+        self.state.lock().withdraw(at);
     }
 
     /// Takes back all.
@@ -172,5 +200,79 @@ impl Desk {
     pub(super) fn counts(&self) -> GroupCounts {
         let state = self.state.lock();
         GroupCounts { commits_refused: state.ledger.refused(), ..state.counts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tidegate_model::TopicName;
+
+    use super::*;
+
+    fn partition() -> AssignedPartition {
+        let topic_partition = TopicPartition::new(TopicName::new("t").unwrap(), 0);
+        AssignedPartition { topic_partition, start: 0, committed: None, metadata: None }
+    }
+
+    fn chunk() -> Chunk {
+        let topic_partition = partition().topic_partition;
+        Chunk { topic_partition, batches: Vec::new(), next_offset: 1, lease: None }
+    }
+
+    #[test]
+    fn no_chunk_comes_before_its_partition_is_told_or_after_it_is_gone() {
+        let (desk, done) = (Desk::default(), AtomicBool::new(false));
+        let at = partition().topic_partition;
+        std::thread::scope(|scope| {
+            // A task that reads puts what it has whenever it likes.
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    desk.put(1, chunk(), None);
+                    std::thread::yield_now();
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..2_000 {
+                    desk.open(&[(1, partition())]);
+                    std::thread::yield_now();
+                    desk.release(&at);
+                    desk.tell(GroupEvent::Lost { partitions: vec![at.clone()] });
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            let (mut held, mut chunks, mut lost) = (false, 0, 0);
+            while lost < 2_000 {
+                match desk.take().transpose().unwrap() {
+                    None => std::thread::yield_now(),
+                    Some(GroupEvent::Assigned { .. }) => held = true,
+                    Some(GroupEvent::Lost { .. }) => (held, lost) = (false, lost + 1),
+                    Some(GroupEvent::Chunk(_)) => {
+                        assert!(held, "after {chunks} chunks and {lost} losses");
+                        chunks += 1;
+                    }
+                    Some(other) => panic!("{other:?}"),
+                }
+            }
+        });
+        assert!(desk.take().is_none());
+    }
+
+    #[test]
+    fn what_belongs_to_another_assignment_is_dropped_and_counted() {
+        let desk = Desk::default();
+        desk.put(1, chunk(), None);
+        assert!(desk.take().is_none(), "it is not held yet");
+        desk.open(&[(2, partition())]);
+        desk.put(1, chunk(), None);
+        desk.put(2, chunk(), None);
+        desk.put(2, chunk(), None);
+        assert!(matches!(desk.take(), Some(Ok(GroupEvent::Assigned { .. }))));
+        assert!(matches!(desk.take(), Some(Ok(GroupEvent::Chunk(_)))));
+        desk.release(&partition().topic_partition);
+        desk.put(2, chunk(), None);
+        assert!(desk.take().is_none());
+        assert_eq!(desk.counts().chunks_dropped, 4);
     }
 }

@@ -15,7 +15,6 @@ use super::drain::{Drain, LOOK, Next, Seen};
 use super::error::GroupError;
 use super::event::{AssignedPartition, GroupEvent};
 use super::feed::{Feed, look_up_may_pass, pause};
-use super::ledger::Mark;
 use super::member::{Happening, Member};
 use super::options::GroupOptions;
 use super::start::{Policy, starts};
@@ -294,42 +293,49 @@ impl Driver {
         if self.desk.has_failed() {
             return;
         }
-        let mut told = Vec::new();
+        let draining = |at: &TopicPartition| self.drain.as_ref().is_some_and(|drain| drain.holds(at));
+        let mut taken = Vec::new();
         for partition in found {
             let at = &partition.topic_partition;
-            let draining = self.drain.as_ref().is_some_and(|drain| drain.holds(at));
-            let Some(held) = self.held.get_mut(at).filter(|held| Some(&held.assignment) == asked.get(at)) else {
-                continue;
-            };
-            if draining {
+            if draining(at) {
                 continue;
             }
-            let committed = partition
-                .committed
-                .map(|offset| Mark { offset, metadata: partition.metadata.clone().unwrap_or_default() });
-            self.desk.ledger(|ledger| ledger.hold(at, held.assignment, partition.start, committed));
-            let feed = Feed {
-                cluster: self.cluster.clone(),
-                fetcher: self.fetcher.clone(),
-                options: Arc::clone(&self.options),
-                policy: self.policy,
-                desk: Arc::clone(&self.desk),
-                at: at.clone(),
-                assignment: held.assignment,
-                from: partition.start,
-            };
-            let (stop, stopped) = oneshot::channel();
-            let done = Done::Fed(at.clone(), held.assignment);
-            let task = self.tasks.spawn(async move {
-                feed.run(stopped).await;
-                done
-            });
-            (held.told, held.feeding) = (true, Some(Feeding { stop: Some(stop), task }));
-            told.push(partition);
+            let held = self.held.get_mut(at).filter(|held| asked.get(at) == Some(&held.assignment));
+            if let Some(held) = held {
+                held.told = true;
+                taken.push((held.assignment, partition));
+            }
         }
-        if !told.is_empty() {
-            self.desk.tell(GroupEvent::Assigned { partitions: told });
+        if taken.is_empty() {
+            return;
         }
+        // Before anything reads: a chunk must not come before its partition is told.
+        self.desk.open(&taken);
+        for (assignment, partition) in taken {
+            self.feed(assignment, partition);
+        }
+    }
+
+    /// Begins to read a partition.
+    fn feed(&mut self, assignment: u64, partition: AssignedPartition) {
+        let at = partition.topic_partition;
+        let Some(held) = self.held.get_mut(&at) else { return };
+        let feed = Feed {
+            cluster: self.cluster.clone(),
+            fetcher: self.fetcher.clone(),
+            options: Arc::clone(&self.options),
+            policy: self.policy,
+            desk: Arc::clone(&self.desk),
+            at: at.clone(),
+            assignment,
+            from: partition.start,
+        };
+        let (stop, stopped) = oneshot::channel();
+        let task = self.tasks.spawn(async move {
+            feed.run(stopped).await;
+            Done::Fed(at, assignment)
+        });
+        held.feeding = Some(Feeding { stop: Some(stop), task });
     }
 
     /// Partitions are to be given up: what was fetched of them is still handed out, and nothing more is fetched.
@@ -408,8 +414,7 @@ impl Driver {
             if let Some(feeding) = held.feeding {
                 feeding.task.abort();
             }
-            self.desk.withdraw(at);
-            self.desk.ledger(|ledger| ledger.release(at));
+            self.desk.release(at);
             if held.told {
                 told.push(at.clone());
             }

@@ -135,7 +135,11 @@ impl Ledger {
         if self.in_flight.is_some() {
             return None;
         }
-        self.entries.values().filter(|entry| entry.is_dirty()).filter_map(|entry| entry.next_at).min()
+        self.entries
+            .values()
+            .filter(|entry| entry.is_dirty())
+            .filter_map(|entry| entry.next_at.max(entry.retry_at))
+            .min()
     }
 
     /// What was on its way is answered. What failed stays to be committed.
@@ -225,11 +229,24 @@ mod tests {
         ledger.answered(now, false);
         assert!(ledger.due(now, |_| true).is_empty(), "not in a circle");
         let later = now + RETRY_PAUSE;
+        assert_eq!(ledger.due_at(), Some(now + COMMIT_INTERVAL));
         assert!(ledger.due(later, NOBODY).is_empty());
         assert_eq!(ledger.due(later, |_| true)[&at(0)], mark(200));
         assert!(!ledger.is_settled(&at(0)) && ledger.would_settle(&at(0)));
         ledger.answered(later, true);
         assert!(ledger.is_settled(&at(0)) && ledger.is_clean(&at(0)) && ledger.due_at().is_none());
+    }
+
+    #[test]
+    fn a_commit_that_failed_late_is_not_due_before_its_pause_is_over() {
+        let (mut ledger, now) = (held(), Instant::now());
+        ledger.mark(&at(0), mark(150));
+        ledger.due(now, NOBODY);
+        let failed = now + COMMIT_INTERVAL * 2;
+        ledger.answered(failed, false);
+        assert!(ledger.due(failed, NOBODY).is_empty());
+        // Else its task would look again and again until then.
+        assert_eq!(ledger.due_at(), Some(failed + RETRY_PAUSE));
     }
 
     #[test]

@@ -15,9 +15,6 @@ use tokio::time::timeout;
 use super::tally::{Outcome, Pauses, Tally};
 use super::{FIRST_RECORD, PAUSE_FOR, Task};
 
-/// What all readers together may hold.
-const BUDGET: usize = 64 << 20;
-
 /// How long a reader is waited for before the clock is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -34,7 +31,7 @@ fn start(task: &Task) -> Result<Vec<(i32, Reader)>> {
         config.security.tls = Some(TlsSettings { trust: Trust::PemFile(ca.clone()), ..TlsSettings::default() });
     }
     let mut fetcher = FetcherOptions::default();
-    let mut options = ReaderOptions { budget: ByteBudget::new(BUDGET), ..ReaderOptions::default() };
+    let mut options = ReaderOptions::default();
     for (name, value) in &task.settings {
         match name.as_str() {
             "check.crcs" => options.batch_limits.check_crcs = value.parse()?,

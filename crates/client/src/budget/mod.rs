@@ -143,6 +143,15 @@ impl ByteBudget {
     }
 }
 
+impl Default for ByteBudget {
+    /// 64 MiB, and as much again for readers that need more: at 20 ms and 2 GB/s a consumer that stood still has emptied the
+    /// first before what it made room for is here.
+    fn default() -> Self {
+        const BYTES: usize = 64 << 20;
+        Self::with_reserve(BYTES, &Reserve::new(BYTES), BYTES)
+    }
+}
+
 impl fmt::Debug for ByteBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ByteBudget").field("limit", &self.shared.limit).field("used", &self.used()).finish()

@@ -65,6 +65,7 @@ impl Default for Meter {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     bytes_per_offset: Option<f64>,
+    /// The mean size of a batch, each counted by its size.
     batch_bytes: f64,
     /// Where a batch begins, and how many offsets each has, as far as they have as many.
     even: Option<(i64, i64)>,
@@ -95,14 +96,16 @@ impl Meter {
         let mut state = self.state.lock();
         state.fetches += 1;
         state.received += sample.received as u64;
-        let Passed { bytes, wanted, batches, offsets, last_base, each } = sample.passed;
+        let Passed { bytes, wanted, batches, squares, offsets, last_base, each } = sample.passed;
         state.used += wanted as u64;
         state.see_batches(batches, last_base, each);
         if offsets <= 0 || bytes == 0 || (batches < TELLING_BATCHES && state.bytes_per_offset.is_some()) {
             return;
         }
         let density = bytes as f64 / offsets as f64;
-        let batch = bytes as f64 / batches.max(1) as f64;
+        // The batch that an end of a piece or of an answer falls into, and of which a part is lost: the larger a batch is,
+        // the likelier it is that one.
+        let batch = squares as f64 / bytes as f64;
         let mix = |old: f64, new: f64| old + NEWEST * (new - old);
         match state.bytes_per_offset {
             None => (state.bytes_per_offset, state.batch_bytes) = (Some(density), batch),
@@ -215,7 +218,8 @@ mod tests {
     use super::*;
 
     fn sample(used: usize, offsets: i64, batches: usize) -> Sample {
-        let passed = Passed { bytes: used, wanted: used, batches, offsets, last_base: 0, each: None };
+        let squares = (used as u128).pow(2) / batches.max(1) as u128;
+        let passed = Passed { bytes: used, wanted: used, batches, squares, offsets, last_base: 0, each: None };
         Sample { received: used, passed }
     }
 
@@ -243,8 +247,8 @@ mod tests {
         let meter = Meter::default();
         // Batches of 10 offsets and 1,000 bytes that begin at 3, 13, 23 ...
         let even = |last_base| {
-            let passed = Passed { bytes: 8_000, wanted: 8_000, batches: 8, offsets: 80, last_base, each: Some(10) };
-            Sample { received: 8_000, passed }
+            let sample = sample(8_000, 80, 8);
+            Sample { passed: Passed { last_base, each: Some(10), ..sample.passed }, ..sample }
         };
         meter.add(even(73));
         assert_eq!(meter.piece_end(83, 1_000_000, 1), Some(563), "once may be chance");
@@ -269,6 +273,16 @@ mod tests {
         assert!(meter.is_wasteful());
         meter.add(sample(90_000_000, 900_000, 900));
         assert!(!meter.is_wasteful(), "it was little after all");
+    }
+
+    #[test]
+    fn of_uneven_batches_the_large_ones_count_more() {
+        let meter = Meter::default();
+        let even = sample(100_000, 1_000, 10);
+        // Nine of 1,000 bytes and one of 91,000.
+        let passed = Passed { squares: 9 * 1_000_000 + 8_281_000_000, ..even.passed };
+        meter.add(Sample { passed, ..even });
+        assert_eq!((meter.least_fetch(), meter.least_piece()), (24 * 82_900, 48 * 82_900));
     }
 
     #[test]

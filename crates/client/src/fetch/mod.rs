@@ -94,7 +94,8 @@ pub struct ReaderOptions {
     pub watchdog: Duration,
     /// The most bytes per second, as they are stored. `max.rate`. Default: no cap.
     pub max_rate: Option<u64>,
-    /// What the reader may hold (`prefetch.max.bytes`); readers may share it. Default: 64 MiB of its own.
+    /// What the reader may hold (`prefetch.max.bytes`); readers may share it. Default: [`ByteBudget::default`] of
+    /// its own.
     pub budget: ByteBudget,
 }
 
@@ -117,7 +118,7 @@ impl Default for ReaderOptions {
             stall_timeout: Duration::from_secs(300),
             watchdog: Duration::from_secs(60),
             max_rate: None,
-            budget: ByteBudget::new(64 << 20),
+            budget: ByteBudget::default(),
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Walk {
 pub(super) struct Passed {
     pub(super) bytes: usize,
     pub(super) batches: usize,
+    /// The sum of the squares of their sizes: what tells uneven batches from even ones.
+    pub(super) squares: u128,
     /// Of these bytes, those of the offsets of the range alone: a batch that reaches beyond it counts in part.
     pub(super) wanted: usize,
     /// The offsets from the first's first to the last's last, also those outside of the range: what the bytes stand for.
@@ -199,6 +201,7 @@ impl Walk {
         };
         passed.bytes += bytes;
         passed.batches += 1;
+        passed.squares += (bytes as u128).pow(2);
         passed.offsets = passed.offsets.saturating_add(next.saturating_sub(begins));
         passed.last_base = base;
         self.passed_until = next;

@@ -99,7 +99,7 @@ pub struct GroupOptions {
     pub max_partition_fetch_bytes: Option<usize>,
     /// How long the broker waits for a record to return. Kafka's `fetch.max.wait.ms`. Default: 500 ms.
     pub fetch_max_wait: Duration,
-    /// What the readers of all partitions may hold together. Default: 64 MiB of its own.
+    /// What the readers of all partitions may hold together. Default: [`ByteBudget::default`] of its own.
     pub budget: ByteBudget,
 }
 
@@ -124,7 +124,7 @@ impl GroupOptions {
             isolation: Isolation::ReadCommitted,
             max_partition_fetch_bytes: None,
             fetch_max_wait: Duration::from_millis(500),
-            budget: ByteBudget::new(64 << 20),
+            budget: ByteBudget::default(),
         }
     }
 

@@ -154,11 +154,7 @@ impl Walk {
         while !self.range.is_empty() {
             let stored = match self.batches.next()? {
                 Ok(stored) => stored,
-                Err(error) if error.at().next_offset().is_some_and(|next| next <= self.range.start) => continue,
-                Err(error) if error.at().base_offset >= self.range.end => {
-                    self.range.start = self.range.end;
-                    return None;
-                }
+                // Wherever it says that it stands: nothing vouches for that, and taken at its word it would be passed over.
                 Err(error) => return Some(Err(Unreadable::Batch(error))),
             };
             if stored.next_offset() <= self.range.start {
@@ -254,12 +250,8 @@ impl Walk {
 fn order(records: &Bytes, position: i64) -> Result<Option<Tail>, Unreadable> {
     let (mut end, mut tail) = (i64::MIN, None);
     let mut entries = split_record_set(records.clone(), position, false);
-    for entry in entries.by_ref() {
-        // What cannot be read is met by the walk.
-        let Ok(stored) = entry else {
-            tail = None;
-            continue;
-        };
+    // What cannot be read is met by the walk. It tells nothing of the batch in front of it.
+    for stored in entries.by_ref().flatten() {
         let (span, next_offset) = (stored.span(), stored.next_offset());
         if next_offset <= end {
             return Err(Unreadable::OutOfOrder { base_offset: span.base_offset, before: end });
@@ -554,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_cannot_be_read_stops_the_walk_before_it_unless_it_is_outside() {
+    fn a_batch_that_cannot_be_read_stops_the_walk_before_it_unless_it_is_behind_the_range() {
         let mut bad = BytesMut::from(&plain(5, 2)[..]);
         // A negative record count.
         bad[57] = 0x80;
@@ -577,7 +569,30 @@ mod tests {
         assert!(matches!(&results[1], Err(Unreadable::Batch(error)) if error.at().base_offset == 5), "{results:?}");
         assert_eq!(position, 5);
         assert_eq!(read((0, 5)), (vec![Ok(0)], 5));
-        assert_eq!(read((7, 8)), (vec![Ok(7)], 8));
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_read_is_not_passed_over_by_its_own_offsets() {
+        // A base offset below all others, and one behind the end of the range in a header that is wrong besides.
+        for damage in [&[(0, 0x80)][..], &[(1, 0x7f), (57, 0x80)]] {
+            let mut bad = BytesMut::from(&plain(50, 10)[..]);
+            damage.iter().for_each(|(at, value)| bad[*at] = *value);
+            let records = set(&[plain(40, 10), bad.freeze(), plain(60, 10), plain(70, 10)]);
+            let mut walk = Walk::new(records, OffsetRange::new(40, 80), Isolation::ReadCommitted, vec![], true);
+            assert_eq!(walk.next(&LIMITS).unwrap().unwrap().range, OffsetRange::new(40, 50));
+            let met = walk.next(&LIMITS).unwrap().unwrap_err();
+            assert!(matches!(met, Unreadable::Batch(BatchError::Header { .. })), "{met:?}");
+            assert_eq!(walk.position(), 50);
+        }
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_read_vouches_for_no_gap_in_front_of_it() {
+        let mut bad = BytesMut::from(&plain(20, 10)[..]);
+        bad[57] = 0x80;
+        let records = set(&[plain(0, 10), plain(500, 10), bad.freeze()]);
+        let walk = Walk::new(records, OffsetRange::new(0, 100), Isolation::ReadCommitted, vec![], true);
+        assert_eq!(walk.doubtful().map(|tail| (tail.gap, tail.next_offset)), Some((10, 510)));
     }
 
     #[test]

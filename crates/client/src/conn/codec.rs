@@ -4,12 +4,13 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader};
 use kafka_protocol::protocol::{Decodable as _, Encodable as _, HeaderVersion as _, Request, StrBytes};
 
+use super::metered::Metered;
 use super::versions::UNSUPPORTED_VERSION;
 use crate::error::RequestFailure;
 
-/// What a response without records may take: room for the metadata of more than 200 000 partitions. A fetch's records stay views
-/// into the frame, but a decoded value takes up to some twenty times its bytes there, so a hostile broker could make more of a
-/// frame of the size of a fetch than this process has.
+/// What a response without records may take, and what of one with records may be read as values: room for the metadata of more
+/// than 200 000 partitions. A fetch's records stay views into the frame, but a decoded value takes up to some thirty times its
+/// bytes there, so a hostile broker could make more of a frame of the size of a fetch than this process has.
 const MAX_CONTROL_BYTES: usize = 16 << 20;
 
 /// The request as a whole frame, the four bytes of its size included.
@@ -42,14 +43,25 @@ pub(super) fn correlation_id(frame: &[u8]) -> Option<i32> {
 
 /// The response in `frame`, which is the whole frame without its size. Bytes behind the response are let pass, as every
 /// client does.
-pub(super) fn decode_frame<R: Request>(mut frame: Bytes, version: i16) -> Result<R::Response, RequestFailure> {
+pub(super) fn decode_frame<R: Request>(frame: Bytes, version: i16) -> Result<R::Response, RequestFailure> {
     if R::KEY != ApiKey::Fetch as i16 && frame.len() > MAX_CONTROL_BYTES {
         let what = format!("it is {} bytes long; only fetched records take more than {MAX_CONTROL_BYTES}", frame.len());
         return Err(RequestFailure::Garbage { what });
     }
-    let garbage = |error| RequestFailure::Garbage { what: format!("it cannot be decoded: {error}") };
-    ResponseHeader::decode(&mut frame, R::Response::header_version(version)).map_err(garbage)?;
-    R::Response::decode(&mut frame, version).map_err(garbage)
+    decode_within::<R>(frame, version, MAX_CONTROL_BYTES)
+}
+
+fn decode_within<R: Request>(frame: Bytes, version: i16, allowance: usize) -> Result<R::Response, RequestFailure> {
+    let mut frame = Metered::new(frame, allowance);
+    let decoded = ResponseHeader::decode(&mut frame, R::Response::header_version(version))
+        .and_then(|_| R::Response::decode(&mut frame, version));
+    decoded.map_err(|error| {
+        let what = match frame.is_spent() {
+            true => format!("it holds more than {allowance} bytes besides records"),
+            false => format!("it cannot be decoded: {error}"),
+        };
+        RequestFailure::Garbage { what }
+    })
 }
 
 /// As [`decode_frame`] for ApiVersions, whose error 35 always comes in version 0's form (KIP-511).
@@ -106,6 +118,25 @@ mod tests {
         let failure = decode_frame::<MetadataRequest>(frame.clone(), 1).unwrap_err();
         assert!(failure.to_string().contains("only fetched records"), "{failure}");
         decode_frame::<FetchRequest>(frame, 4).unwrap();
+    }
+
+    #[test]
+    fn a_fetch_answer_of_next_to_no_records_takes_no_more_than_is_allowed() {
+        // Version 12, with topics that have neither a name nor partitions: three bytes for a structure of a hundred.
+        let mut frame = BytesMut::new();
+        frame.put_bytes(0, 4 + 1 + 4 + 2 + 4);
+        // A thousand and one, as a varint.
+        frame.put_slice(&[0xe9, 0x07]);
+        (0..1_000).for_each(|_| frame.put_slice(&[1, 1, 0]));
+        frame.put_u8(0);
+        let frame = frame.freeze();
+        let topics = |allowance| {
+            let decoded = decode_within::<FetchRequest>(frame.clone(), 12, allowance);
+            decoded.map(|response| response.responses.len())
+        };
+        assert_eq!(topics(4_000).unwrap(), 1_000);
+        let failure = topics(2_000).unwrap_err();
+        assert!(failure.to_string().contains("more than 2000 bytes besides records"), "{failure}");
     }
 
     #[test]

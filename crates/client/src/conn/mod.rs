@@ -10,6 +10,7 @@ mod facts;
 mod link;
 mod low_water;
 mod memory;
+mod metered;
 mod session;
 mod tcp;
 mod transport;

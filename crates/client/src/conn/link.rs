@@ -52,7 +52,7 @@ struct Call {
     asked: Instant,
     /// How many bytes its answer may well hold.
     expect: usize,
-    answer: oneshot::Sender<Bytes>,
+    answer: oneshot::Sender<Result<Bytes, RequestFailure>>,
     /// Bounds the requests that wait for their answers. What is sent while a [`Pause`] holds all places has none.
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -91,8 +91,15 @@ impl Link {
                 let ending = ending;
                 let (mut queue, waiting) = (queue, Mutex::new(VecDeque::new()));
                 let cause = serve(transport, &mut queue, &waiting, limit, &ending.0).await;
+                // What is wrong with an answer concerns the request in front, whose answer it is. The others may be sent
+                // again over another connection.
+                let concerns_one = matches!(cause, RequestFailure::TooLarge { .. } | RequestFailure::Garbage { .. });
                 // Before those who wait are woken by the end of what they wait for: they ask for the cause.
-                let _ = ended.set(cause);
+                let _ = ended.set(if concerns_one { RequestFailure::Closed } else { cause.clone() });
+                let front = waiting.lock().pop_front().filter(|_| concerns_one);
+                if let Some(call) = front {
+                    drop(call.answer.send(Err(cause)));
+                }
             }
         });
         let correlation = Mutex::new(Correlation { next: 0, last_used: Instant::now() });
@@ -147,7 +154,7 @@ impl Link {
         let exchange = async {
             let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| self.cause())?;
             let answered = self.send(encode, expect, Some(place))?;
-            answered.await.map_err(|_| self.cause())
+            answered.await.unwrap_or_else(|_| Err(self.cause()))
         };
         self.within(timeout, exchange).await
     }
@@ -169,7 +176,7 @@ impl Link {
         encode: impl FnOnce(i32) -> Result<Bytes, RequestFailure>,
         expect: usize,
         place: Option<OwnedSemaphorePermit>,
-    ) -> Result<oneshot::Receiver<Bytes>, RequestFailure> {
+    ) -> Result<oneshot::Receiver<Result<Bytes, RequestFailure>>, RequestFailure> {
         // Under one lock, so that ids go up in the order in which the frames go out.
         let mut correlation = self.correlation.lock();
         let correlation_id = correlation.next;
@@ -228,7 +235,8 @@ impl Pause<'_> {
         timeout: Duration,
     ) -> Result<Bytes, RequestFailure> {
         let link = self.link;
-        link.within(timeout, async { link.send(encode, 0, None)?.await.map_err(|_| link.cause()) }).await
+        let exchange = async { link.send(encode, 0, None)?.await.unwrap_or_else(|_| Err(link.cause())) };
+        link.within(timeout, exchange).await
     }
 }
 
@@ -341,7 +349,7 @@ async fn read_answers(
         };
         match codec::correlation_id(&frame) {
             // A caller that went away has dropped the other end; its answer is not needed.
-            Some(id) if id == call.correlation_id => drop(call.answer.send(frame)),
+            Some(id) if id == call.correlation_id => drop(call.answer.send(Ok(frame))),
             id => {
                 let sent = call.correlation_id;
                 waiting.lock().push_front(call);
@@ -592,6 +600,28 @@ mod tests {
         let (link, _theirs) = linked().await;
         let never = link.exchange(bare, Duration::MAX);
         assert!(tokio::time::timeout(Duration::from_millis(20), never).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_an_answer_fails_its_own_request_and_the_others_may_be_sent_again() {
+        type Expected = fn(&RequestFailure) -> bool;
+        let wrong: [(&[u8], Expected); 3] = [
+            (&[0x7f, 0xff, 0xff, 0xff], |failure| matches!(failure, RequestFailure::TooLarge { .. })),
+            (&[0xff, 0xff, 0xff, 0xff], |failure| matches!(failure, RequestFailure::Garbage { .. })),
+            (&[0, 0, 0, 4, 0, 0, 0, 9], |failure| matches!(failure, RequestFailure::Garbage { .. })),
+        ];
+        for (bytes, expected) in wrong {
+            let (link, mut theirs) = linked().await;
+            let answer = async {
+                // Both requests.
+                theirs.read_exact(&mut [0; 16]).await.unwrap();
+                theirs.write_all(bytes).await.unwrap();
+            };
+            let (first, second, ()) = tokio::join!(link.exchange(bare, PATIENT), link.exchange(bare, PATIENT), answer);
+            assert!(expected(first.as_ref().unwrap_err()), "{first:?}");
+            assert!(matches!(second, Err(RequestFailure::Closed)), "{second:?}");
+            assert!(!link.is_open());
+        }
     }
 
     #[tokio::test]

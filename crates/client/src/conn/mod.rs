@@ -342,10 +342,11 @@ impl Connection {
         }
     }
 
-    /// A failure of a request of this connection. After garbage the connection is of no use.
+    /// A failure of a request of this connection. After garbage the connection is of no use; the other requests on it may be
+    /// sent again over another.
     pub(crate) fn fail<R: Spoken>(&self, failure: RequestFailure) -> RequestError {
         if matches!(failure, RequestFailure::Garbage { .. }) {
-            self.inner.link.close(failure.clone());
+            self.inner.link.close(RequestFailure::Closed);
         }
         RequestError { broker: self.address().to_owned(), request: R::NAME, failure }
     }

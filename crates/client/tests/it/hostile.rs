@@ -9,8 +9,8 @@ use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::messages::FetchResponse;
 use tidegate_client::{
-    Cluster, ClusterConfig, ConnectError, ListOffsetsError, MetadataError, OffsetQuery, ReadError, RequestError,
-    RequestFailure,
+    Cluster, ClusterConfig, ConnectError, Fetcher, FetcherOptions, ListOffsetsError, MetadataError, OffsetQuery,
+    ReadError, RequestError, RequestFailure,
 };
 use tidegate_model::Isolation;
 
@@ -172,6 +172,57 @@ async fn an_answer_that_nobody_asked_for_drops_the_connection() {
     let cluster = connect(broker.bootstrap()).await;
     crate::support::eventually("closing", || broker.open_connections() == 0).await;
     cluster.topic(&name("t")).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_garbage_fails_its_own_question_and_no_other() {
+    let broker = FakeBroker::serving(FakeTopic::new("t", 2), |request| {
+        match request.list_offsets().topics[0].partitions[0].partition_index {
+            // Long enough for the other question to be on its way.
+            0 => {
+                let body = [&request.correlation_id.to_be_bytes()[..], &[0xff; 9]].concat();
+                Reply::Bytes(framed(&body)).after(Duration::from_millis(100))
+            }
+            _ => crate::fake::list_offsets(request, |_, _| (0, -1, 7)),
+        }
+    })
+    .await;
+    let cluster = connect(broker.bootstrap()).await;
+    let topic = name("t");
+    cluster.topic(&topic).await.unwrap();
+    let ask = async |partition| {
+        let queries = [(partition, OffsetQuery::Latest)];
+        cluster.list_offsets(&topic, &queries, Isolation::default()).await
+    };
+    let (garbage, sound) = tokio::join!(ask(0), ask(1));
+    let Err(ListOffsetsError::Request(error)) = garbage else { panic!("{garbage:?}") };
+    assert!(matches!(error.failure, RequestFailure::Garbage { .. }), "{error}");
+    assert_eq!(sound.unwrap()[0].found.unwrap().offset, 7);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_fails_its_own_partition_and_no_other() {
+    let log = crate::fake::Log::of((0..3).map(|at| crate::support::batch(at * 10, 10)));
+    let broker = FakeBroker::serving(FakeTopic::new("t", 2), move |request| {
+        match request.fetch().topics[0].partitions[0].partition {
+            // Long enough for the other fetch to be on its way.
+            0 => Reply::Bytes(Bytes::from_static(&[0x03, 0, 0, 0])).after(Duration::from_millis(100)),
+            _ => log.answer(request).to(request),
+        }
+    })
+    .await;
+    let cluster = connect(broker.bootstrap()).await;
+    cluster.topic(&name("t")).await.unwrap();
+    // Both fetches go over one connection.
+    let one_lane =
+        FetcherOptions { connections_per_broker: 1, fetches_in_flight: Some(2), ..FetcherOptions::default() };
+    let fetcher = Fetcher::new(&cluster, one_lane);
+    let (mut large, mut sound) =
+        (fetcher.read(slice("t", 0, 0, 30), options()), fetcher.read(slice("t", 1, 0, 30), options()));
+    let (large, sound) = tokio::join!(drain(&mut large), drain(&mut sound));
+    assert!(matches!(large.1, Err(ReadError::BatchTooLarge { .. })), "{large:?}");
+    sound.1.unwrap();
+    assert_eq!(sound.0, (0..30).collect::<Vec<_>>());
 }
 
 #[tokio::test]

@@ -132,6 +132,17 @@ impl Account {
     }
 }
 
+/// When bytes come over a connection, as far as it goes on. It keeps no connection open.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrivals(pub(super) Arc<Account>);
+
+impl Arrivals {
+    /// When they came last, or the connection was opened.
+    pub(crate) fn last(&self) -> Instant {
+        self.0.last_arrival()
+    }
+}
+
 /// Ends an account when it is dropped, and lets the socket go. A connection's task owns it, so that the connection closes
 /// however the task ends: by itself, aborted, or with its runtime, begun or not.
 pub(super) struct Ending(pub(super) Arc<Account>);

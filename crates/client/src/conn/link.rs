@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::codec;
-use super::facts::{Account, ConnectionFacts, Ending};
+use super::facts::{Account, Arrivals, ConnectionFacts, Ending};
 use super::low_water::LowWater;
 use super::memory;
 use super::transport::Transport;
@@ -109,6 +109,11 @@ impl Link {
     /// What the time was spent on, and what the kernel knows. At any time.
     pub(super) fn facts(&self, address: Arc<str>, receive_buffer_asked: Option<usize>) -> ConnectionFacts {
         self.account.facts(address, receive_buffer_asked)
+    }
+
+    /// When bytes come.
+    pub(super) fn arrivals(&self) -> Arrivals {
+        Arrivals(Arc::clone(&self.account))
     }
 
     /// Whether a request may still be sent.

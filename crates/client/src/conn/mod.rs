@@ -32,6 +32,7 @@ use crate::error::{ConnectStage, KafkaCode, RequestError, RequestFailure};
 use crate::security::SecurityError;
 use auth::{Authenticator, Prepared, Way};
 use connect::ReceiveBuffer;
+pub(crate) use facts::Arrivals;
 pub use facts::{ConnectionFacts, FirstByte};
 use link::Link;
 use low_water::LowWater;
@@ -281,6 +282,11 @@ impl Connection {
     /// What it has spent its time on, and what the kernel knows of it. At any time, whatever it is doing.
     pub(crate) fn facts(&self) -> ConnectionFacts {
         self.inner.facts()
+    }
+
+    /// When bytes come over it.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        self.inner.link.arrivals()
     }
 
     /// How long the broker's first answer took, to a question that it need not think about: the round trip and little more.

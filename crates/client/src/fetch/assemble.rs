@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::demand::Demand;
 use super::error::ReadError;
-use super::facts::{Clock, Phase, ReaderFacts, Waits};
+use super::facts::{Clock, Phase, ReaderFacts};
 use super::lead::Leads;
 use super::lineage::Lineage;
 use super::meter::Meter;
@@ -379,8 +379,10 @@ impl Assembler {
     /// Whether nothing came for too long although there is something, and nothing but the network is to blame.
     fn is_overdue(&self) -> bool {
         let there_is_more = self.shared.known_end().is_some_and(|end| end > self.position);
-        let waits = self.pieces.front().map(|head| head.phase.now());
-        there_is_more && waits.is_some_and(|waits| matches!(waits, Waits::Network | Waits::Decoding))
+        // Whoever looks for a broker to fetch from has limits of its own.
+        let is_asked = self.shared.leads.current().is_some();
+        let watchdog = self.shared.options.watchdog;
+        there_is_more && is_asked && self.pieces.front().is_some_and(|head| head.phase.is_stuck(watchdog))
     }
 
     /// Begins anew where the reader is, over new connections if these are to blame.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::meter::Totals;
 use super::pace::Choice;
+use crate::conn::Arrivals;
 
 /// What a reader waits for, or does, at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,11 +160,16 @@ pub(super) struct Phase {
     clock: Arc<Clock>,
     is_head: AtomicBool,
     now: AtomicU8,
+    /// The last attempt failed.
+    fails: AtomicBool,
+    /// Of the connection that was fetched over last.
+    arrivals: Mutex<Option<Arrivals>>,
 }
 
 impl Phase {
     pub(super) fn new(clock: Arc<Clock>) -> Self {
-        Self { clock, is_head: AtomicBool::new(false), now: AtomicU8::new(Waits::Network as u8) }
+        let now = AtomicU8::new(Waits::Network as u8);
+        Self { clock, is_head: AtomicBool::new(false), now, fails: AtomicBool::new(false), arrivals: Mutex::default() }
     }
 
     /// From now on it waits for this.
@@ -183,6 +189,23 @@ impl Phase {
 
     pub(super) fn now(&self) -> Waits {
         Waits::of(self.now.load(Ordering::SeqCst))
+    }
+
+    /// An attempt failed, or came to its end well.
+    pub(super) fn set_fails(&self, fails: bool) {
+        self.fails.store(fails, Ordering::SeqCst);
+    }
+
+    /// A fetch goes out over this connection.
+    pub(super) fn fetches_over(&self, arrivals: Arrivals) {
+        *self.arrivals.lock() = Some(arrivals);
+    }
+
+    /// Whether it waits for something that nobody else puts an end to. What has failed is tried again within limits, which to
+    /// begin anew would only lift; what still comes is slow, and would be as slow again.
+    pub(super) fn is_stuck(&self, watchdog: Duration) -> bool {
+        let comes = || self.arrivals.lock().as_ref().is_some_and(|arrivals| arrivals.last().elapsed() < watchdog);
+        matches!(self.now(), Waits::Network | Waits::Decoding) && !self.fails.load(Ordering::SeqCst) && !comes()
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::AbortOnDrop;
+use super::facts::Phase;
 use super::pace::{Choice, Pace, Stretch};
 use super::polls::Polls;
 use super::request::{self, Answers, Ask, Manner, Told};
@@ -236,9 +237,15 @@ impl Lanes {
         self.state.lock().throttled_until
     }
 
-    /// Fetches what is known to be there.
-    pub(super) async fn fetch(self: &Arc<Self>, ask: &Ask, manner: &Manner) -> Result<Told, RequestError> {
+    /// Fetches what is known to be there. `phase` is told over which connection.
+    pub(super) async fn fetch(
+        self: &Arc<Self>,
+        ask: &Ask,
+        manner: &Manner,
+        phase: &Phase,
+    ) -> Result<Told, RequestError> {
         let mut turn = self.turn().await?;
+        phase.fetches_over(turn.connection.arrivals());
         turn.is_asking = true;
         let answers = exchange(&turn.connection, std::slice::from_ref(ask), manner, self.timeout(manner)).await;
         turn.is_asking = false;

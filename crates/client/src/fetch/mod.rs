@@ -90,7 +90,8 @@ pub struct ReaderOptions {
     /// without an end never does at the end of the log, and may be without a leader for so long. Default: 5 min.
     pub stall_timeout: Duration,
     /// Nothing came for so long although the log holds more, and neither the broker's throttling nor the budget nor the
-    /// consumer is the reason: the facts are logged, and the reader begins anew where it is. Default: 60 s.
+    /// consumer is the reason: the facts are logged, and the reader begins anew where it is. Not while a fetch that failed is
+    /// tried again, which has limits of its own, nor while an answer arrives, however slowly. Default: 60 s.
     pub watchdog: Duration,
     /// The most bytes per second, as they are stored. `max.rate`. Default: no cap.
     pub max_rate: Option<u64>,

@@ -77,6 +77,8 @@ pub(crate) enum Reply {
     /// Nothing, and the connection stays open.
     Silence,
     After(Duration, Box<Reply>),
+    /// These bytes in fifty parts, with a pause behind each.
+    Slowly(Bytes, Duration),
 }
 
 impl Reply {
@@ -165,6 +167,12 @@ async fn serve(
         match reply {
             Reply::Bytes(bytes) => stream.write_all(&bytes).await?,
             Reply::Last(bytes) => return stream.write_all(&bytes).await,
+            Reply::Slowly(bytes, pause) => {
+                for part in bytes.chunks(bytes.len().div_ceil(50)) {
+                    stream.write_all(part).await?;
+                    tokio::time::sleep(pause).await;
+                }
+            }
             Reply::Silence | Reply::After(..) => {}
         }
     }

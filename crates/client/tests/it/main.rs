@@ -14,6 +14,7 @@ mod flavours;
 mod hostile;
 mod kafka;
 mod old_formats;
+mod patience;
 mod pieces;
 mod pressure;
 mod random_faults;

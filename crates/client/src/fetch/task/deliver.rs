@@ -101,6 +101,7 @@ impl Task {
         }
         // Only now has the fetch succeeded: what is asked about it may be what fails each time.
         self.retry.reset();
+        self.phase.set_fails(false);
         let mut gathered = Gathered::default();
         loop {
             let delivery = match walk.next(&limits) {

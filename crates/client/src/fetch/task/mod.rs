@@ -246,7 +246,7 @@ impl Task {
                     // Nobody knows yet whether there is anything, and who waits on a lane holds others up.
                     manner.max_wait = Duration::ZERO;
                 }
-                lead.lanes.fetch(&ask, &manner).await?
+                lead.lanes.fetch(&ask, &manner, &self.phase).await?
             };
             let received = told.answer.as_ref().map_or(0, |fetched| fetched.records.len());
             passes.iter_mut().for_each(|pass| pass.received = received);
@@ -338,6 +338,7 @@ impl Task {
             }
         };
         tracing::debug!(%error, "the fetch is tried again");
+        self.phase.set_fails(true);
         self.shared.leads.distrust(self.lead.take().as_ref()).await;
         self.phase.enter(Waits::Network);
         if self.retry.pause().await { Ok(()) } else { Err(error.into()) }

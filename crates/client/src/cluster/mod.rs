@@ -102,6 +102,13 @@ pub enum MetadataError {
     Request(#[from] RequestError),
 }
 
+impl MetadataError {
+    /// Whether another attempt, after a while, may do better.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Request(source) if source.is_transient())
+    }
+}
+
 /// Who leads a partition.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {

@@ -53,6 +53,8 @@ pub(super) struct Shared {
     pub(super) leads: Leads,
     pub(super) lineage: Lineage,
     pub(super) rate: Rate,
+    /// The slice has no end.
+    pub(super) follows: bool,
     /// Of each of its tasks.
     pub(super) retry: RetryLimits,
     /// A piece has been fetched.
@@ -80,13 +82,15 @@ impl Shared {
         options: ReaderOptions,
     ) -> Self {
         let mut retry = fetcher.cluster().config().retry;
-        if range.end == Slice::NO_END {
+        let follows = range.end == Slice::NO_END;
+        if follows {
             // Whoever follows a log waits out an election, however long it takes, as long as it waits for data.
             retry.attempts = u32::MAX;
             retry.deadline = retry.deadline.max(options.stall_timeout);
         }
         Self {
             retry,
+            follows,
             rate: Rate::new(options.max_rate),
             fetcher,
             topic_partition,

@@ -87,7 +87,8 @@ pub struct ReaderOptions {
     /// Default: [`BatchLimits::default`].
     pub batch_limits: BatchLimits,
     /// How long fetches may come back without any progress before the reader gives up with [`ReadError::Stalled`]. A slice
-    /// without an end never does at the end of the log, and may be without a leader for so long. Default: 5 min.
+    /// without an end never does at the end of the log, and may be without a leader, or without a broker that answers, for so
+    /// long. Default: 5 min.
     pub stall_timeout: Duration,
     /// Nothing came for so long although the log holds more, and neither the broker's throttling nor the budget nor the
     /// consumer is the reason: the facts are logged, and the reader begins anew where it is. Not while a fetch that failed is

@@ -104,6 +104,22 @@ pub enum ListOffsetsError {
     Metadata(#[from] MetadataError),
 }
 
+impl ListOffsetsError {
+    /// Whether another attempt, after a while, may do better.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Request(source) => source.is_transient(),
+            Self::Metadata(source) => source.is_transient(),
+            Self::NoLeader { .. } => true,
+            Self::Refused { code, .. } => code::concerns_leader(code.0),
+            Self::UnknownPartition { .. }
+            | Self::NotAuthorized { .. }
+            | Self::MaxTimestampUnsupported { .. }
+            | Self::NoTimestamps { .. } => false,
+        }
+    }
+}
+
 impl Cluster {
     /// Looks offsets up at the partitions' leaders. The answers come in the order of the queries; a partition may be asked
     /// several questions.

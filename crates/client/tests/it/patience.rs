@@ -1,14 +1,17 @@
 //! How long a reader waits, and for what: outages that heal, silence that does not, answers that are only slow.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kafka_protocol::messages::ApiKey;
 use tidegate_client::{
-    Cluster, ClusterConfig, ReadError, Reader, ReaderOptions, RequestFailure, RetryLimits, Slice,
+    Cluster, ClusterConfig, Fetcher, FetcherOptions, MetadataError, ReadError, Reader, ReaderOptions, RequestFailure,
+    RetryLimits, Slice,
 };
 use tidegate_model::TopicPartition;
 
-use crate::fake::{FakeBroker, FakeTopic, FetchAnswer, Log, Reply};
+use crate::fake::{FakeBroker, FakeTopic, FetchAnswer, Log, Reply, list_offsets, proper};
 use crate::support::{batch, config, connect, drain, name, options, slice};
 
 /// No test waits longer for what it expects, however slow the machine.
@@ -34,6 +37,17 @@ fn following(start: i64) -> Slice {
 
 async fn ends(reader: &mut Reader) -> (Vec<i64>, Result<(), ReadError>) {
     tokio::time::timeout(AT_MOST, drain(reader)).await.expect("the reader comes to no end")
+}
+
+/// Reads until the offset before `end` came.
+async fn read_up_to(reader: &mut Reader, end: i64) -> Vec<i64> {
+    let mut offsets = Vec::new();
+    while reader.position() < end {
+        let chunk = tokio::time::timeout(AT_MOST, reader.next()).await.expect("nothing comes").unwrap().unwrap();
+        let records = chunk.batches.iter().flat_map(|batch| batch.records());
+        offsets.extend(records.map(|record| record.unwrap().offset));
+    }
+    offsets
 }
 
 #[tokio::test]
@@ -87,4 +101,78 @@ async fn an_answer_that_takes_longer_than_the_watchdog_is_waited_for_while_it_co
     let (read, end) = ends(&mut reader).await;
     end.unwrap();
     assert_eq!(read, (0..30).collect::<Vec<_>>());
+}
+
+/// A broker that answers one fetch, closes every connection at the next `refusals` requests, whatever they ask, and then
+/// answers again. How many it refused.
+async fn out_for(refusals: usize) -> (FakeBroker, Arc<AtomicUsize>) {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (count, log, mut is_out) = (Arc::clone(&refused), log(3), false);
+    let broker = FakeBroker::start(move |request, addr| {
+        if is_out {
+            is_out = count.fetch_add(1, Ordering::SeqCst) + 1 < refusals;
+            return Reply::close();
+        }
+        if request.api == ApiKey::Fetch {
+            is_out = count.load(Ordering::SeqCst) < refusals;
+            return log.answer(request).to(request);
+        }
+        proper(request, addr, &topic()).unwrap()
+    })
+    .await;
+    (broker, refused)
+}
+
+#[tokio::test]
+async fn who_follows_a_log_outlasts_a_broker_that_is_away_and_a_bounded_read_gives_up_as_soon_as_ever() {
+    let one_piece = FetcherOptions { fetches_in_flight: Some(1), ..FetcherOptions::default() };
+    // Four attempts are made at one thing, of two requests each.
+    let (broker, refused) = out_for(80).await;
+    let cluster = connect(broker.bootstrap()).await;
+    let mut reader = Fetcher::new(&cluster, one_piece.clone()).read(following(0), one_by_one());
+    assert_eq!(read_up_to(&mut reader, 30).await, (0..30).collect::<Vec<_>>());
+    assert_eq!(refused.load(Ordering::SeqCst), 80);
+
+    let (broker, refused) = out_for(usize::MAX).await;
+    let cluster = connect(broker.bootstrap()).await;
+    let mut reader = Fetcher::new(&cluster, one_piece).read(slice("t", 0, 0, 30), one_by_one());
+    let (read, end) = ends(&mut reader).await;
+    assert_eq!(read, (0..10).collect::<Vec<_>>());
+    let Err(ReadError::Metadata(MetadataError::Request(error))) = end else { panic!("{end:?}") };
+    assert!(error.is_transient(), "{error}");
+    // A fetch, and the attempts at metadata once.
+    let refused = refused.load(Ordering::SeqCst);
+    assert!(refused <= 1 + 4 * 2, "{refused}");
+}
+
+#[tokio::test]
+async fn who_follows_a_log_outlasts_a_broker_that_does_not_tell_its_bounds() {
+    // Asked for after a refusal, and to find out whether a batch behind a gap lies inside of the log.
+    for out_of_range in [true, false] {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&refused);
+        let log = Log::of([batch(0, 10), batch(30, 10)]);
+        let broker = FakeBroker::serving(topic(), move |request| {
+            let is_out = count.load(Ordering::SeqCst) < 30;
+            if request.api == ApiKey::ListOffsets {
+                return match is_out {
+                    true => {
+                        count.fetch_add(1, Ordering::SeqCst);
+                        Reply::close()
+                    }
+                    false => list_offsets(request, |_, timestamp| (0, -1, if timestamp == -2 { 0 } else { 40 })),
+                };
+            }
+            match request.fetch().topics[0].partitions[0].fetch_offset {
+                10 if out_of_range && is_out => FetchAnswer::error(1).to(request),
+                _ => FetchAnswer { high_watermark: 20, last_stable_offset: 20, ..log.answer(request) }.to(request),
+            }
+        })
+        .await;
+        let cluster = connect(broker.bootstrap()).await;
+        let mut reader = cluster.read(following(0), one_by_one());
+        let expected: Vec<i64> = (0..10).chain(30..40).collect();
+        assert_eq!(read_up_to(&mut reader, 40).await, expected);
+        assert_eq!(refused.load(Ordering::SeqCst), 30);
+    }
 }

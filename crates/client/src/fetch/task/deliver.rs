@@ -162,12 +162,10 @@ impl Task {
             // The mark came with the batch, but a broker may be late with it.
             let query = [(*partition, OffsetQuery::Latest)];
             let end = self.shared.fetcher.cluster().list_offsets(topic, &query, Isolation::ReadUncommitted).await;
-            let here = || self.shared.topic_partition.clone();
-            let requested = self.position;
-            let end = end.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
+            let end = end.map_err(|source| Doubt::Trouble(Trouble::Bounds(source)))?;
             let high_watermark = end.first().and_then(|end| end.found).map_or(high_watermark, |end| end.offset);
             if tail.next_offset > high_watermark {
-                let (topic_partition, base_offset) = (here(), tail.span.base_offset);
+                let (topic_partition, base_offset) = (self.shared.topic_partition.clone(), tail.span.base_offset);
                 return Err(ReadError::BeyondEnd { topic_partition, base_offset, high_watermark }.into());
             }
         }

@@ -22,7 +22,7 @@ use super::request::{self, Ask, Fetched, Manner};
 use crate::budget::{ByteBudget, Held};
 use crate::cluster::MetadataError;
 use crate::error::{KafkaCode, RequestError, RequestFailure, code};
-use crate::offsets::OffsetQuery;
+use crate::offsets::{ListOffsetsError, OffsetQuery};
 use crate::retry::Retry;
 
 /// What a response may hold besides record batches.
@@ -86,6 +86,8 @@ pub(super) enum Trouble {
     UnknownPartition,
     NoLeader,
     Metadata(MetadataError),
+    /// The log's bounds are not told.
+    Bounds(ListOffsetsError),
     Request(RequestError),
     Refused(KafkaCode),
     /// The leader lacks what was read.
@@ -316,7 +318,10 @@ impl Task {
             Trouble::Truncated(Mark { position, epoch: leader_epoch, .. }, end_offset) => {
                 return Err(ReadError::Truncated { topic_partition: here(), position, end_offset, leader_epoch }.into());
             }
+            // The cluster was asked as often as one question allows, which is all the time that a bounded read has.
+            Trouble::Metadata(error) if self.shared.follows && error.is_transient() => ReadError::Metadata(error),
             Trouble::Metadata(error) => return Err(ReadError::Metadata(error).into()),
+            Trouble::Bounds(source) => self.bounds_unknown(source)?,
             Trouble::UnknownPartition => return Err(ReadError::UnknownPartition { topic_partition: here() }.into()),
             Trouble::NoLeader => ReadError::NoLeader { topic_partition: here() },
             Trouble::Refused(KafkaCode(code::TOPIC_AUTHORIZATION_FAILED)) => {
@@ -324,10 +329,12 @@ impl Task {
             }
             Trouble::Refused(code @ KafkaCode(code::OFFSET_OUT_OF_RANGE)) => {
                 // A replica may be behind; only the leader's word counts.
-                if self.lead.as_ref().is_none_or(|lead| !lead.is_follower) {
-                    self.compare_with_log().await?;
+                let by_leader = self.lead.as_ref().is_none_or(|lead| !lead.is_follower);
+                let unknown = if by_leader { self.compare_with_log().await? } else { None };
+                match unknown {
+                    Some(source) => self.bounds_unknown(source)?,
+                    None => ReadError::Refused { topic_partition: here(), offset, code },
                 }
-                ReadError::Refused { topic_partition: here(), offset, code }
             }
             Trouble::Refused(code) => {
                 let error = ReadError::Refused { topic_partition: here(), offset, code };
@@ -344,19 +351,30 @@ impl Task {
         if self.retry.pause().await { Ok(()) } else { Err(error.into()) }
     }
 
+    /// What to say if the log's bounds stay unknown, where another attempt may do better.
+    fn bounds_unknown(&self, source: ListOffsetsError) -> Result<ReadError, Stop> {
+        let may_pass = self.shared.follows && source.is_transient();
+        let topic_partition = self.shared.topic_partition.clone();
+        let error = ReadError::Bounds { topic_partition, requested: self.position, source };
+        if may_pass { Ok(error) } else { Err(error.into()) }
+    }
+
     /// After OFFSET_OUT_OF_RANGE, which does not tell the log's bounds. Nothing, when the position lies inside them: the
-    /// broker that answered may have just begun to lead and not know its high watermark yet.
-    async fn compare_with_log(&self) -> Result<(), Stop> {
+    /// broker that answered may have just begun to lead and not know its high watermark yet. Else why they are not known.
+    async fn compare_with_log(&self) -> Result<Option<ListOffsetsError>, Stop> {
         let TopicPartition { topic, partition } = &self.shared.topic_partition;
         let queries = [(*partition, OffsetQuery::Earliest), (*partition, OffsetQuery::Latest)];
         let bounds = self.shared.fetcher.cluster().list_offsets(topic, &queries, Isolation::ReadUncommitted).await;
         let here = || self.shared.topic_partition.clone();
         let requested = self.position;
-        let bounds = bounds.map_err(|source| ReadError::Bounds { topic_partition: here(), requested, source })?;
+        let bounds = match bounds {
+            Ok(bounds) => bounds,
+            Err(source) => return Ok(Some(source)),
+        };
         let mut bounds = bounds.iter().filter_map(|answer| answer.found.map(|found| found.offset));
-        let (Some(log_start_offset), Some(high_watermark)) = (bounds.next(), bounds.next()) else { return Ok(()) };
+        let (Some(log_start_offset), Some(high_watermark)) = (bounds.next(), bounds.next()) else { return Ok(None) };
         if (log_start_offset..=high_watermark).contains(&requested) {
-            return Ok(());
+            return Ok(None);
         }
         Err(ReadError::OffsetOutOfRange { topic_partition: here(), requested, log_start_offset, high_watermark }.into())
     }

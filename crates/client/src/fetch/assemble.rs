@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate_model::{Chunk, Isolation, OffsetRange, TopicPartition};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -25,6 +24,7 @@ use super::lineage::Lineage;
 use super::meter::Meter;
 use super::rate::Rate;
 use super::request::Fetched;
+use super::standing::Standing;
 use super::task::{Extent, Task};
 use super::{AbortOnDrop, Fetcher, QUEUED_CHUNKS, ReaderOptions, Slice};
 use crate::budget::{ByteBudget, Registration, Room};
@@ -65,7 +65,7 @@ pub(super) struct Shared {
     known_end: AtomicI64,
     restarts: AtomicU64,
     /// How long fetches have come back without any progress.
-    standing: Mutex<Duration>,
+    pub(super) standing: Standing,
 }
 
 impl std::fmt::Debug for Shared {
@@ -103,7 +103,7 @@ impl Shared {
             at_once: AtomicUsize::new(1),
             known_end: AtomicI64::new(-1),
             restarts: AtomicU64::new(0),
-            standing: Mutex::default(),
+            standing: Standing::default(),
         }
     }
 
@@ -127,13 +127,6 @@ impl Shared {
         } else {
             self.known_end.fetch_max(end, Ordering::Relaxed);
         }
-    }
-
-    /// So much more time has passed without progress; how much in all.
-    pub(super) fn stand(&self, time: Duration) -> Duration {
-        let mut standing = self.standing.lock();
-        *standing = standing.saturating_add(time);
-        *standing
     }
 
     /// Whether this reader needs more than its budget: over a long way, and while answers bring much that is not wanted.
@@ -246,7 +239,6 @@ impl Assembler {
             match item {
                 Item::Chunk(chunk) => {
                     self.position = chunk.next_offset;
-                    *self.shared.standing.lock() = Duration::ZERO;
                     self.demand.sending();
                     if self.chunks.send(Ok(chunk)).await.is_err() {
                         return Ok(());

@@ -20,6 +20,7 @@ mod pace;
 mod polls;
 mod rate;
 mod request;
+mod standing;
 mod task;
 mod walk;
 

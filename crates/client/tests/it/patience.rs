@@ -1,9 +1,11 @@
 //! How long a reader waits, and for what: outages that heal, silence that does not, answers that are only slow.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
 use tidegate_client::{
     Cluster, ClusterConfig, Fetcher, FetcherOptions, MetadataError, ReadError, Reader, ReaderOptions, RequestFailure,
@@ -175,4 +177,45 @@ async fn who_follows_a_log_outlasts_a_broker_that_does_not_tell_its_bounds() {
         assert_eq!(read_up_to(&mut reader, 40).await, expected);
         assert_eq!(refused.load(Ordering::SeqCst), 30);
     }
+}
+
+#[tokio::test]
+async fn pieces_that_are_throttled_together_stand_still_for_as_long_as_one() {
+    let value = vec![b'v'; 8 << 10];
+    let batches = (0..400).map(|offset| {
+        let options = tidegate_wire::BatchOptions { base_offset: offset, ..tidegate_wire::BatchOptions::default() };
+        let mut writer = tidegate_wire::BatchWriter::new(options);
+        writer.push(1, None, Some(&value), []).unwrap();
+        writer.finish().unwrap()
+    });
+    let log = Log::of(batches);
+    let most_in_a_row = Arc::new(AtomicUsize::new(0));
+    let (most, mut in_a_row, mut asked) = (Arc::clone(&most_in_a_row), 0, HashSet::new());
+    let broker = FakeBroker::serving(topic(), move |request| {
+        let answer = log.answer(request);
+        let offset = request.fetch().topics[0].partitions[0].fetch_offset;
+        // The first fetch of each piece but the first comes back empty.
+        if offset == 0 || !asked.insert(offset) {
+            in_a_row = 0;
+            return answer.to(request);
+        }
+        in_a_row += 1;
+        most.fetch_max(in_a_row, Ordering::SeqCst);
+        FetchAnswer { records: Bytes::new(), throttle_ms: 500, ..answer }.to(request)
+    })
+    .await;
+    let cluster = connect(broker.bootstrap()).await;
+    let fetcher = Fetcher::new(&cluster, FetcherOptions { fetches_in_flight: Some(32), ..FetcherOptions::default() });
+    let options = ReaderOptions {
+        max_partition_fetch_bytes: Some(64 << 10),
+        stall_timeout: Duration::from_secs(2),
+        budget: tidegate_client::ByteBudget::new(32 << 20),
+        ..options()
+    };
+    let mut reader = fetcher.read(slice("t", 0, 0, 400), options);
+    let (read, end) = ends(&mut reader).await;
+    end.unwrap();
+    assert_eq!(read, (0..400).collect::<Vec<_>>());
+    // Twice as long as the reader may stand still, if each counted.
+    assert!(most_in_a_row.load(Ordering::SeqCst) >= 8, "{most_in_a_row:?}");
 }

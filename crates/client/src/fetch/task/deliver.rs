@@ -65,7 +65,6 @@ impl Task {
         asked_at: Instant,
     ) -> Result<(), Stop> {
         let Fetched { high_watermark, last_stable_offset, log_start_offset, aborted, records, .. } = fetched;
-        let took = asked_at.elapsed();
         let begin = self.position;
         // Asking after a doubtful batch may find another leader.
         let seen_under = self.lead.as_ref().map(|lead| lead.epoch);
@@ -93,7 +92,7 @@ impl Task {
             match self.doubt(&tail, high_watermark).await {
                 Ok(true) => {}
                 // Asked again from the same position, too; a broker that never tells is given up in time.
-                Ok(false) => return self.stand(took, last_stable_offset, high_watermark),
+                Ok(false) => return self.stand(asked_at, last_stable_offset, high_watermark),
                 Err(Doubt::Wrong(error)) => return Err((*error).into()),
                 // Asked again from the same position.
                 Err(Doubt::Trouble(trouble)) => return self.recover(trouble).await,
@@ -141,7 +140,7 @@ impl Task {
             return Ok(());
         }
         match walk.standstill() {
-            Standstill::Empty => self.stand(took, last_stable_offset, high_watermark),
+            Standstill::Empty => self.stand(asked_at, last_stable_offset, high_watermark),
             Standstill::Cut(size) => self.grow(asked_bytes, size),
             Standstill::Behind => {
                 let what = "it holds only batches from before the offset that was asked for";
@@ -257,6 +256,7 @@ impl Task {
         let lease = (opened.is_some() || frame.is_some()).then(|| Lease::new((opened, frame)));
         let chunk =
             Chunk { topic_partition: self.shared.topic_partition.clone(), batches, next_offset: position, lease };
+        self.shared.standing.end();
         self.demand.sending();
         self.chunks.send(Ok(chunk)).await.map_err(|_| Stop::Dropped)?;
         self.position = position;
@@ -265,7 +265,7 @@ impl Task {
 
     /// A fetch came back empty. Below the end that is never the end: the broker may throttle without saying so, or a
     /// transaction may be open.
-    fn stand(&mut self, took: Duration, last_stable_offset: i64, high_watermark: i64) -> Result<(), Stop> {
+    fn stand(&mut self, asked_at: Instant, last_stable_offset: i64, high_watermark: i64) -> Result<(), Stop> {
         let throttled_until = self.shared.leads.current().map(|lead| lead.lanes.throttled_until());
         let throttled = throttled_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
         // A broker that does not use its time to wait is not asked again and again.
@@ -273,14 +273,14 @@ impl Task {
             true => self.shared.options.fetch_max_wait.min(polls::FIRST_WAIT),
             false => self.shared.options.fetch_max_wait,
         };
-        let unused = may_wait.saturating_sub(took);
+        let unused = may_wait.saturating_sub(asked_at.elapsed());
         let pause = EMPTY_PAUSE.saturating_mul(1 << self.standing.min(16)).min(unused).max(throttled);
         self.standing = self.standing.saturating_add(1);
         // Whoever follows a log has all the time in the world at its end.
         let is_at_the_end = self.end == Slice::NO_END && self.waits_for_data();
         let waited = match is_at_the_end {
             true => Duration::ZERO,
-            false => self.shared.stand(took.saturating_add(pause)),
+            false => self.shared.standing.add(asked_at, Instant::now() + pause),
         };
         if waited >= self.shared.options.stall_timeout {
             return Err(ReadError::Stalled {

@@ -202,11 +202,11 @@ async fn lies_are_told_once_there_is_something_to_lie_about() {
 async fn an_idle_connection_dies_without_a_word_and_a_busy_one_lives() {
     let dir = tempfile::tempdir().unwrap();
     let broker = filled(dir.path()).await;
-    let flavour = Flavour { idle_cut: Some(Duration::from_secs(3)), ..Flavour::event_hubs() };
+    let flavour = Flavour { idle_cut: Some(Duration::from_secs(5)), ..Flavour::event_hubs() };
     let cluster = cluster(&broker, Setup { flavour, ..Setup::default() }).await;
     let mut client = client(&cluster).await;
     let since = Instant::now();
-    while since.elapsed() < Duration::from_secs(6) {
+    while since.elapsed() < Duration::from_secs(7) {
         let request = MetadataRequest::default();
         timeout(SOON, client.call(&request, 5)).await.expect("a busy connection is answered");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -229,15 +229,21 @@ async fn a_fifth_commit_in_a_second_is_answered_when_the_second_is_over() {
     let broker = filled(dir.path()).await;
     let cluster = cluster(&broker, Setup { flavour: Flavour::event_hubs(), ..Setup::default() }).await;
     let mut client = client(&cluster).await;
-    // All of them at once, and more than fit into a second's end and the next one's beginning.
-    for offset in 1..=9 {
-        client.send(&commit_request("g", "", -1, &[(0, offset)]), 8).await.unwrap();
-    }
-    for _ in 1..=9 {
-        let mut frame = timeout(SOON, client.read_frame()).await.unwrap().unwrap();
-        ResponseHeader::decode(&mut frame, 1).unwrap();
-        let answer = OffsetCommitResponse::decode(&mut frame, 8).unwrap();
-        assert_eq!(answer.topics[0].partitions[0].error_code, 0, "too many is no error");
+    // All of them at once, and more than fit into a second's end and the next one's beginning. Where a machine is so busy that
+    // they take longer than that, another time.
+    for _ in 0..20 {
+        for offset in 1..=9 {
+            client.send(&commit_request("g", "", -1, &[(0, offset)]), 8).await.unwrap();
+        }
+        for _ in 1..=9 {
+            let mut frame = timeout(SOON, client.read_frame()).await.unwrap().unwrap();
+            ResponseHeader::decode(&mut frame, 1).unwrap();
+            let answer = OffsetCommitResponse::decode(&mut frame, 8).unwrap();
+            assert_eq!(answer.topics[0].partitions[0].error_code, 0, "too many is no error");
+        }
+        if cluster.late_commits() > 0 {
+            break;
+        }
     }
     assert!(cluster.late_commits() > 0);
     let mut other = Client::connect(broker.addr()).await;

@@ -191,9 +191,9 @@ impl Kafka {
         self.process.kill();
     }
 
-    /// SIGTERM, so that the broker closes its log segments; SIGKILL if that takes longer than 30 seconds.
+    /// SIGTERM, so that the broker closes its log segments; SIGKILL if that takes longer than two minutes.
     pub fn stop(mut self) {
-        self.process.terminate(Duration::from_secs(30));
+        self.process.terminate(Duration::from_secs(120));
     }
 }
 

@@ -86,7 +86,8 @@ async fn a_caller_that_goes_away_does_not_take_the_schema_along() {
     first.abort();
     assert!(matches!(second.await.unwrap().unwrap(), Resolved::Ready(_)));
 
-    // And one that goes away alone leaves nothing behind.
+    // And one that goes away alone leaves nothing behind. The answer is not there before it goes.
+    fake.delay(Duration::from_secs(5));
     let alone = tokio::spawn({
         let registry = registry.clone();
         async move { registry.get(SchemaKey::Id(1)).await }

@@ -26,8 +26,13 @@ use crate::tokens::{CLIENT_SECRET, Endpoint, unsecured_jwt};
 const PASSWORD: &str = "RightPassword4711";
 const WRONG_PASSWORD: &str = "WrongPassword0815";
 
-/// How long a session lasts on the listener that bounds it.
-const SESSION: Duration = Duration::from_millis(3_000);
+/// How long a session lasts on the listener that bounds it: so long that its renewal, some time before, may be late on a busy
+/// machine.
+const SESSION: Duration = Duration::from_millis(6_000);
+
+/// How long a token of [`ShortLived`] does, in seconds. It is replaced after four fifths of that, so that what is left of one
+/// makes a session that can be renewed in time.
+const TOKEN: i64 = 16;
 
 /// What is logged, by everybody in this process.
 #[derive(Clone, Default)]
@@ -116,7 +121,8 @@ async fn shut_out(what: &str, config: ClusterConfig, topic: &TopicName, says: &s
         Ok(_) => panic!("{what}: let in"),
     };
     assert!(error.contains(says), "{what}: {error}");
-    let settings = ProducerSettings { delivery_timeout: Duration::from_secs(6), ..ProducerSettings::default() };
+    // All of it is waited for, beside those whose sessions are renewed, who take longer.
+    let settings = ProducerSettings { delivery_timeout: Duration::from_secs(15), ..ProducerSettings::default() };
     let producer = Producer::new(&config, settings).unwrap();
     let mut session = producer.session(topic);
     session.send(RecordToSend { value: Some(b"never"), ..RecordToSend::default() }).await.unwrap();
@@ -132,7 +138,7 @@ struct ShortLived(Arc<AtomicUsize>);
 impl TokenSource for ShortLived {
     fn token(&self) -> TokenFuture<'_> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async { Token::new(&unsecured_jwt(USER, 4), None).map_err(TokenFailure::Answer) })
+        Box::pin(async { Token::new(&unsecured_jwt(USER, TOKEN), None).map_err(TokenFailure::Answer) })
     }
 
     fn describe(&self) -> String {

@@ -62,7 +62,9 @@ async fn connect(bootstrap: String) -> Cluster {
 
 async fn create(cluster: &Cluster, partitions: i32, config: &[(&str, &str)]) -> TopicName {
     let topic = name(&unique_topic("client"));
-    let config = config.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    // The records of some tests are years old by their timestamps, and are to outlive a test that takes long.
+    let config = [("retention.ms", "-1")].iter().chain(config);
+    let config = config.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let new = NewTopic { name: topic.clone(), partitions, replication_factor: 1, config };
     cluster.create_topic(&new).await.unwrap();
     topic
@@ -348,10 +350,10 @@ async fn a_record_that_cannot_be_written_fails_its_session_with_its_ordinal(clus
     let settings = ProducerSettings {
         compression: Compression::None,
         message_max_bytes: 50_000,
-        delivery_timeout: Duration::from_secs(4),
+        delivery_timeout: Duration::from_secs(30),
         ..ProducerSettings::default()
     };
-    let producer = producer(cluster, settings);
+    let producer = producer(cluster, settings.clone());
     let value = vec![b'x'; 100_000];
     let of = |bytes| RecordToSend { value: Some(&value[..bytes]), ..RecordToSend::default() };
 
@@ -384,8 +386,10 @@ async fn a_record_that_cannot_be_written_fails_its_session_with_its_ordinal(clus
         assert!(matches!(error, ProduceError::Record { ordinal: 0, .. }), "{error}");
     }
 
+    // A topic is unknown for good after half of the time.
+    let short = self::producer(cluster, ProducerSettings { delivery_timeout: Duration::from_secs(10), ..settings });
     let unknown = name(&unique_topic("unknown"));
-    let mut session = producer.session(&unknown);
+    let mut session = short.session(&unknown);
     session.send(of(1)).await.unwrap();
     let error = session.finish().await.unwrap_err();
     assert!(matches!(error, ProduceError::UnknownTopic { ordinal: 0, .. }), "{error}");

@@ -5,11 +5,15 @@ use std::time::Duration;
 use kafka_protocol::messages::ApiKey;
 use tidegate_broker::testing::{Fault, Lie, Moment, Rule, Setup};
 use tidegate_client::{
-    ListOffsetsError, MetadataError, OffsetQuery, Producer, ProducerSettings, ReadError, RecordToSend, RequestFailure,
+    ListOffsetsError, MetadataError, OffsetQuery, Producer, ProducerSettings, ReadError, ReaderOptions, RecordToSend,
+    RequestFailure,
 };
 use tidegate_model::Isolation;
 
-use crate::stage::{PARTITIONS, RECORDS, Stage, TOPIC, all_offsets, quick, read_resuming, small_fetches, whole};
+use crate::stage::{
+    AT_LEISURE, PARTITIONS, PATIENCE, RECORDS, Stage, TOPIC, all_offsets, quick, read_resuming, small_fetches,
+    small_fetches_that_stall, whole,
+};
 use crate::support::{drain, eventually, name, slice};
 
 const MOMENTS: [Moment; 4] = [Moment::BeforeRequest, Moment::BeforeAnswer, Moment::InsideAnswer, Moment::AfterAnswer];
@@ -19,14 +23,28 @@ fn fetches(fault: Fault) -> Rule {
     Rule::new(fault).on(ApiKey::Fetch).topic(TOPIC).partition(1)
 }
 
+/// Only silence has to be given up; whatever else is late is only that.
+fn patience(fault: &Fault) -> Duration {
+    if matches!(fault, Fault::Silence(_)) { PATIENCE } else { AT_LEISURE }
+}
+
 /// Reads the three partitions with a fault at fetches of partition 1, the others beside it; checks that the fault happened
-/// and that the others know nothing of it. What partition 1 gave.
-async fn read_beside(what: &str, rule: Rule, resumes: usize) -> (Vec<i64>, Vec<ReadError>) {
+/// and that the others know nothing of it. What partition 1 gave. `patience`: how long a request may take.
+async fn read_beside(
+    what: &str,
+    rule: Rule,
+    patience: Duration,
+    resumes: usize,
+    options: ReaderOptions,
+) -> (Vec<i64>, Vec<ReadError>) {
     let stage = Stage::set(Setup::default()).await;
     let rule = stage.cluster.rule(rule);
-    let client = stage.client().await;
-    let (first, met, last) =
-        tokio::join!(read_resuming(&client, 0, 0), read_resuming(&client, 1, resumes), read_resuming(&client, 2, 0));
+    let client = stage.client_with(patience).await;
+    let (first, met, last) = tokio::join!(
+        read_resuming(&client, 0, 0, small_fetches()),
+        read_resuming(&client, 1, resumes, options),
+        read_resuming(&client, 2, 0, small_fetches())
+    );
     for (offsets, errors) in [first, last] {
         assert!(errors.is_empty(), "{what}: {errors:?}");
         assert_eq!(offsets, all_offsets(), "{what}");
@@ -53,7 +71,9 @@ async fn what_passes_is_waited_out_and_nothing_is_lost_or_doubled() {
     faults.extend(MOMENTS.map(|moment| (format!("a cut {moment:?}"), Fault::Cut(moment))));
     faults.extend(MOMENTS.map(|moment| (format!("silence {moment:?}"), Fault::Silence(moment))));
     for (what, fault) in faults {
-        let (offsets, errors) = read_beside(&what, fetches(fault).after(2).times(2), 0).await;
+        let patience = patience(&fault);
+        let rule = fetches(fault).after(2).times(2);
+        let (offsets, errors) = read_beside(&what, rule, patience, 0, small_fetches()).await;
         assert!(errors.is_empty(), "{what}: {errors:?}");
         assert_eq!(offsets, all_offsets(), "{what}");
     }
@@ -81,7 +101,9 @@ async fn a_lie_is_an_error_with_its_name_and_a_caller_that_resumes_gets_the_rest
         ),
     ];
     for (what, fault, expected) in cases {
-        let (offsets, errors) = read_beside(what, fetches(fault).after(2).times(1), 3).await;
+        // An answer that was given up for being late would be asked for again, and the truth told then.
+        let rule = fetches(fault).after(2).times(1);
+        let (offsets, errors) = read_beside(what, rule, AT_LEISURE, 3, small_fetches()).await;
         assert_eq!(offsets, all_offsets(), "{what}");
         assert_eq!(errors.len(), 1, "{what}: {errors:?}");
         assert!(expected(&errors[0]), "{what}: {errors:?}");
@@ -106,7 +128,8 @@ async fn what_does_not_pass_ends_with_its_name_and_within_the_limits() {
         ("records from before", Fault::Lie(Lie::Earlier(30)), |e| matches!(e, ReadError::Request { .. })),
     ];
     for (what, fault, expected) in cases {
-        let read = read_beside(what, fetches(fault).after(3), 0);
+        let patience = patience(&fault);
+        let read = read_beside(what, fetches(fault).after(3), patience, 0, small_fetches_that_stall());
         let (offsets, errors) = tokio::time::timeout(Duration::from_secs(60), read).await.unwrap();
         assert!(!offsets.is_empty() && offsets.len() < all_offsets().len(), "{what}: {offsets:?}");
         assert_eq!(offsets, all_offsets()[..offsets.len()], "{what}");
@@ -130,8 +153,11 @@ async fn a_reader_follows_a_lead_that_moves_again_and_again() {
             eventually("the lead of nobody", || stage.cluster.fired(rules[2]) > 0).await;
             stage.cluster.move_leader(TOPIC, 1, Some(1), stale_answers);
         };
-        let ((), (offsets, errors), others) =
-            tokio::join!(back, read_resuming(&client, 1, 0), read_resuming(&client, 0, 0));
+        let ((), (offsets, errors), others) = tokio::join!(
+            back,
+            read_resuming(&client, 1, 0, small_fetches()),
+            read_resuming(&client, 0, 0, small_fetches())
+        );
         assert!(errors.is_empty(), "{stale_answers}: {errors:?}");
         assert_eq!(offsets, all_offsets());
         assert_eq!(others.0, all_offsets());
@@ -169,7 +195,9 @@ async fn offset_lookup_waits_out_what_passes_and_names_what_stays() {
         [(Lie::OtherPartition, "nothing of partition"), (Lie::NothingFound, "the offset of partition")]
     {
         let rule = stage.cluster.rule(Rule::new(Fault::Lie(lie)).on(ApiKey::ListOffsets).times(1));
-        let error = stage.client().await.list_offsets(&name(TOPIC), &queries, Isolation::default()).await.unwrap_err();
+        // As above: told once, and only the first answer counts.
+        let client = stage.patient_client().await;
+        let error = client.list_offsets(&name(TOPIC), &queries, Isolation::default()).await.unwrap_err();
         assert!(matches!(&error, ListOffsetsError::Request(_)) && error.to_string().contains(name_of_it), "{error}");
         assert_eq!(stage.cluster.fired(rule), 1);
     }
@@ -179,12 +207,12 @@ async fn offset_lookup_waits_out_what_passes_and_names_what_stays() {
 async fn an_end_that_was_told_too_high_is_named_when_it_does_not_come() {
     let stage = Stage::set(Setup::default()).await;
     stage.cluster.rule(Rule::new(Fault::Lie(Lie::OffsetBy(9))).on(ApiKey::ListOffsets).times(1));
-    let client = stage.client().await;
+    let client = stage.patient_client().await;
     let queries = [(0, OffsetQuery::Latest)];
     let told = client.list_offsets(&name(TOPIC), &queries, Isolation::default()).await.unwrap();
     let end = told[0].found.unwrap().offset;
     assert_eq!(end, RECORDS + 9);
-    let (offsets, error) = drain(&mut client.read(slice(TOPIC, 0, 0, end), small_fetches())).await;
+    let (offsets, error) = drain(&mut client.read(slice(TOPIC, 0, 0, end), small_fetches_that_stall())).await;
     assert_eq!(offsets, all_offsets());
     let expected =
         |error: &ReadError| matches!(error, ReadError::Stalled { offset: RECORDS, high_watermark: RECORDS, .. });
@@ -194,7 +222,7 @@ async fn an_end_that_was_told_too_high_is_named_when_it_does_not_come() {
 #[tokio::test]
 async fn a_start_that_was_told_too_low_is_named_with_what_is_lost() {
     let stage = Stage::set(Setup::default()).await;
-    let client = stage.client().await;
+    let client = stage.patient_client().await;
     client.delete_records(&name(TOPIC), &[(0, 20)]).await.unwrap();
     stage.cluster.rule(Rule::new(Fault::Lie(Lie::OffsetBy(-6))).on(ApiKey::ListOffsets).times(1));
     let queries = [(0, OffsetQuery::Earliest)];
@@ -219,7 +247,7 @@ async fn metadata_that_fails_for_a_while_holds_a_read_up_and_no_more() {
         // Each reader looks its leader up, and the lead moves on the way.
         let (topic, partition) = (TOPIC.to_owned(), 1);
         stage.cluster.rule(fetches(Fault::MoveLeader { topic, partition, to: Some(1), stale_answers: 0 }).times(1));
-        let (offsets, errors) = read_resuming(&client, 1, 0).await;
+        let (offsets, errors) = read_resuming(&client, 1, 0, small_fetches()).await;
         assert!(errors.is_empty(), "{fault:?}: {errors:?}");
         assert_eq!(offsets, all_offsets(), "{fault:?}");
         assert!(stage.cluster.fired(rule) > 0, "{fault:?} did not happen");

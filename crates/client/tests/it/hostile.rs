@@ -10,7 +10,7 @@ use kafka_protocol::messages::ApiKey;
 use kafka_protocol::messages::FetchResponse;
 use tidegate_client::{
     Cluster, ClusterConfig, ConnectError, Fetcher, FetcherOptions, ListOffsetsError, MetadataError, OffsetQuery,
-    ReadError, RequestError, RequestFailure,
+    ReadError, RequestError, RequestFailure, RetryLimits,
 };
 use tidegate_model::Isolation;
 
@@ -228,19 +228,25 @@ async fn an_answer_that_is_too_large_fails_its_own_partition_and_no_other() {
 #[tokio::test]
 async fn a_silent_broker_is_a_timeout_that_names_broker_and_request() {
     let broker = FakeBroker::start(|_, _| Reply::Silence).await;
-    let impatient = ClusterConfig { connect_timeout: Duration::from_millis(50), ..config(broker.bootstrap()) };
+    // Long enough for a busy machine to come to ApiVersions.
+    let impatient = ClusterConfig { connect_timeout: Duration::from_secs(2), ..config(broker.bootstrap()) };
     let Err(error) = Cluster::connect(impatient).await else { panic!("connected") };
     let text = error.to_string();
     assert!(text.contains(&broker.bootstrap()) && text.contains("ApiVersions") && text.contains("no answer"), "{text}");
 
     let broker = FakeBroker::serving(FakeTopic::new("t", 1), |_| Reply::Silence).await;
-    let impatient = ClusterConfig { request_timeout: Duration::from_millis(50), ..config(broker.bootstrap()) };
+    let once = RetryLimits { attempts: 1, ..config("").retry };
+    let impatient =
+        ClusterConfig { request_timeout: Duration::from_secs(2), retry: once, ..config(broker.bootstrap()) };
     let cluster = Cluster::connect(impatient).await.unwrap();
-    let error = cluster.list_offsets(&name("t"), &[(0, OffsetQuery::Latest)], Isolation::default()).await.unwrap_err();
-    let text = error.to_string();
-    assert!(text.contains(&broker.bootstrap()) && text.contains("ListOffsets") && text.contains("no answer"), "{text}");
+    let topic = name("t");
     let mut reader = cluster.read(slice("t", 0, 0, 10), options());
-    let (_, end) = drain(&mut reader).await;
+    let (answers, (_, end)) = tokio::join!(
+        cluster.list_offsets(&topic, &[(0, OffsetQuery::Latest)], Isolation::default()),
+        drain(&mut reader)
+    );
+    let text = answers.unwrap_err().to_string();
+    assert!(text.contains(&broker.bootstrap()) && text.contains("ListOffsets") && text.contains("no answer"), "{text}");
     let text = end.unwrap_err().to_string();
     assert!(text.contains(&broker.bootstrap()) && text.contains("Fetch") && text.contains("no answer"), "{text}");
 }

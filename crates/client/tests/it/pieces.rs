@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
 use tidegate_broker::testing::{Fault, Moment, Rule, Setup};
-use tidegate_client::{Cluster, ClusterConfig, Fetcher, FetcherOptions, NewTopic, PaceReason, ReaderOptions};
+use tidegate_client::{
+    Cluster, ClusterConfig, Fetcher, FetcherOptions, NewTopic, PaceReason, ReadError, Reader, ReaderOptions,
+};
 use tidegate_wire::{BatchOptions, BatchWriter};
 use tokio::net::TcpStream;
 
@@ -42,6 +44,23 @@ async fn stage(setup: Setup, batches: impl IntoIterator<Item = (i64, usize)>) ->
 
 fn fetching(client: &Cluster, fetches_in_flight: Option<usize>) -> Fetcher {
     Fetcher::new(client, FetcherOptions { fetches_in_flight, ..FetcherOptions::default() })
+}
+
+/// The offsets that a reader yields until it ends, how it ends, and the most pieces that it fetched at once. When it has
+/// ended it may have let go of the broker, and with it of that number.
+async fn drain_in_pieces(reader: &mut Reader) -> (Vec<i64>, Result<(), ReadError>, usize) {
+    let (mut offsets, mut most) = (Vec::new(), 0);
+    while let Some(chunk) = reader.next().await {
+        most = most.max(reader.facts().pieces_at_once);
+        match chunk {
+            Ok(chunk) => {
+                let records = chunk.batches.iter().flat_map(|batch| batch.records());
+                offsets.extend(records.map(|record| record.unwrap().offset));
+            }
+            Err(error) => return (offsets, Err(error), most),
+        }
+    }
+    (offsets, Ok(()), most)
 }
 
 /// Settings that wait for a broker that is only slow.
@@ -123,10 +142,10 @@ async fn faults_in_the_middle_of_pieces_lose_and_double_nothing() {
             ..ReaderOptions::default()
         };
         let mut reader = fetching(&client, Some(6)).read(slice(LOG, 0, 0, end), options);
-        let (offsets, result) = drain(&mut reader).await;
+        let (offsets, result, pieces) = drain_in_pieces(&mut reader).await;
         result.unwrap();
         assert_eq!(offsets, (0..end).collect::<Vec<_>>(), "fault {seed}");
-        assert_eq!(reader.facts().pieces_at_once, 6);
+        assert_eq!(pieces, 6);
         assert!(stage.cluster.fired(rule) > 0, "fault {seed} did not happen");
         stage.cluster.end_faults();
     }
@@ -144,16 +163,17 @@ async fn however_many_pieces_there_are_they_hold_the_budget_and_no_more() {
     };
     let mut reader = fetching(&client, Some(16)).read(slice(LOG, 0, 0, end), options);
     let mut held = Vec::new();
-    let mut most = 0;
+    let (mut most, mut pieces) = (0, 0);
     while let Some(chunk) = reader.next().await {
         // A consumer that keeps some of what it got for a while.
         held.push(chunk.unwrap());
         most = most.max(budget.used());
+        pieces = pieces.max(reader.facts().pieces_at_once);
         if held.len() == 4 {
             held.clear();
         }
     }
-    assert_eq!(reader.facts().pieces_at_once, 16);
+    assert_eq!(pieces, 16);
     // The budget, and one fetch for each time that the consumer waited while it kept what it had.
     assert!(most <= (1 << 20) + 4 * (128 << 10), "{most}");
     drop((held, reader));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kafka_protocol::messages::ApiKey;
 use tidegate_broker::testing::{Fault, Flavour, Lie, Moment, Rule, Setup, UnknownApiVersions};
 
-use crate::stage::{PARTITIONS, Stage, TOPIC, all_offsets, read_resuming};
+use crate::stage::{PARTITIONS, Stage, TOPIC, all_offsets, read_resuming, small_fetches, small_fetches_that_stall};
 
 /// How many scripts are played. A failure names its seed; to play that one alone, put it here in place of the range.
 const SEEDS: std::ops::Range<u64> = 0..40;
@@ -92,7 +92,7 @@ async fn play(seed: u64) {
     }
     let reads = (0..PARTITIONS).map(|partition| {
         let client = client.clone();
-        tokio::spawn(async move { read_resuming(&client, partition, RESUMES).await })
+        tokio::spawn(async move { read_resuming(&client, partition, RESUMES, small_fetches_that_stall()).await })
     });
     let reads: Vec<_> = reads.collect();
     for read in reads {
@@ -109,7 +109,7 @@ async fn play(seed: u64) {
     // When everything is in order again, so is reading, over the same client.
     stage.cluster.end_faults();
     for partition in 0..PARTITIONS {
-        let (offsets, errors) = read_resuming(&client, partition, 0).await;
+        let (offsets, errors) = read_resuming(&client, partition, 0, small_fetches()).await;
         assert!(errors.is_empty(), "seed {seed}: {errors:?}");
         assert_eq!(offsets, all_offsets(), "seed {seed}");
     }

@@ -1,7 +1,7 @@
 //! An embedded broker with a topic in it, behind stand-in brokers that misbehave.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -24,6 +24,12 @@ pub(crate) const RECORDS: i64 = 60;
 
 /// How long a request may take here before it is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+
+/// The same where no broker is silent.
+pub(crate) const AT_LEISURE: Duration = Duration::from_secs(30);
+
+/// How long a read waits here for what does not come.
+pub(crate) const STALL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Stage {
     pub(crate) cluster: TestCluster,
@@ -62,9 +68,25 @@ impl Stage {
         Self::set(Setup { flavour, ..Setup::default() }).await
     }
 
-    /// A client of the stand-in brokers.
+    /// A client of the stand-in brokers that gives up a silent one soon.
     pub(crate) async fn client(&self) -> Cluster {
-        Cluster::connect(quick(self.cluster.bootstrap())).await.unwrap()
+        self.client_with(PATIENCE).await
+    }
+
+    /// One that waits for a broker that is only slow: for whatever must not be asked for twice.
+    pub(crate) async fn patient_client(&self) -> Cluster {
+        self.client_with(AT_LEISURE).await
+    }
+
+    /// How long a request of it may take is for what the test does. That the brokers are there takes as long as it takes.
+    pub(crate) async fn client_with(&self, request_timeout: Duration) -> Cluster {
+        let config = ClusterConfig { request_timeout, ..quick(self.cluster.bootstrap()) };
+        let cluster = Cluster::new(config).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = cluster.check().await {
+            assert!(Instant::now() < deadline, "{error}");
+        }
+        cluster
     }
 
     pub(crate) fn upstream(&self) -> SocketAddr {
@@ -88,12 +110,13 @@ pub(crate) fn quick(bootstrap: String) -> ClusterConfig {
     }
 }
 
-/// Fetches of two or three batches, so that a partition takes many.
+/// Fetches of two or three batches, so that a partition takes many. A read that stalls is told so late that no busy machine
+/// makes one.
 pub(crate) fn small_fetches() -> ReaderOptions {
     ReaderOptions {
         max_partition_fetch_bytes: Some(250),
         fetch_max_wait: Duration::from_millis(10),
-        stall_timeout: Duration::from_millis(500),
+        stall_timeout: Duration::from_secs(10),
         ..ReaderOptions::default()
     }
 }
@@ -106,13 +129,23 @@ pub(crate) fn all_offsets() -> Vec<i64> {
     (0..RECORDS).collect()
 }
 
+/// The same, and a read that stalls is told so soon.
+pub(crate) fn small_fetches_that_stall() -> ReaderOptions {
+    ReaderOptions { stall_timeout: STALL, ..small_fetches() }
+}
+
 /// Reads a partition to its end, with a new reader after each error, as a caller does that resumes. The offsets that came
 /// out, and the errors.
-pub(crate) async fn read_resuming(cluster: &Cluster, partition: i32, resumes: usize) -> (Vec<i64>, Vec<ReadError>) {
+pub(crate) async fn read_resuming(
+    cluster: &Cluster,
+    partition: i32,
+    resumes: usize,
+    options: ReaderOptions,
+) -> (Vec<i64>, Vec<ReadError>) {
     let (mut offsets, mut errors) = (Vec::new(), Vec::new());
     let mut from = 0;
     for _ in 0..=resumes {
-        let mut reader = cluster.read(slice(TOPIC, partition, from, RECORDS), small_fetches());
+        let mut reader = cluster.read(slice(TOPIC, partition, from, RECORDS), options.clone());
         let (found, end) = drain(&mut reader).await;
         offsets.extend(found);
         from = reader.position();

@@ -77,7 +77,7 @@ pub(crate) async fn drain(reader: &mut Reader) -> (Vec<i64>, Result<(), ReadErro
 
 /// Waits for something that another task does; a test that waits in vain fails.
 pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if holds() {
             return;
         }

@@ -41,6 +41,8 @@ struct State {
     events: VecDeque<GroupEvent>,
     lines: VecDeque<Line>,
     failure: Option<GroupError>,
+    /// The failure was told: nothing else is from now on.
+    ended: bool,
     ledger: Ledger,
     counts: GroupCounts,
 }
@@ -81,10 +83,16 @@ impl Desk {
     /// What the consumer gets next; `None`: nothing is ready. Partitions come by turns, since each has only a few places.
     pub(super) fn take(&self) -> Option<Result<GroupEvent, GroupError>> {
         let mut state = self.state.lock();
+        if state.ended {
+            return state.failure.clone().map(Err);
+        }
         if let Some(event) = state.events.pop_front() {
             return Some(Ok(event));
         }
-        let Some(line) = state.lines.pop_front() else { return state.failure.clone().map(Err) };
+        let Some(line) = state.lines.pop_front() else {
+            state.ended = state.failure.is_some();
+            return state.failure.clone().map(Err);
+        };
         let event = match line {
             Line::Chunk { chunk, .. } => {
                 state.ledger.handed(&chunk.topic_partition, chunk.next_offset);
@@ -115,12 +123,44 @@ impl Desk {
         self.ready.notify_one();
     }
 
-    /// A partition is not held any more, and what is ready of it is taken back: in one step, so that nothing can be put
-    /// between the two and come after its partition is gone.
-    pub(super) fn release(&self, at: &TopicPartition) {
+    /// Partitions are not held any more, and what is ready of them is taken back: in one step, so that nothing can be put, or
+    /// marked, in between. `false`, and nothing is done: there are marks to commit, and they are not to be dropped.
+    pub(super) fn release(&self, partitions: &[TopicPartition], drop_marks: bool) -> bool {
         let mut state = self.state.lock();
-        state.ledger.release(at);
-        state.withdraw(at);
+        if !drop_marks && !partitions.iter().all(|at| state.ledger.is_clean(at)) {
+            return false;
+        }
+        for at in partitions {
+            state.ledger.release(at);
+            state.withdraw(at);
+        }
+        true
+    }
+
+    /// No mark is taken any more once there is none to commit; those that there are.
+    pub(super) fn finish(&self) -> Vec<TopicPartition> {
+        let mut state = self.state.lock();
+        let unclean = state.ledger.unclean();
+        if unclean.is_empty() {
+            state.ledger.clear();
+        }
+        unclean
+    }
+
+    /// As [`Desk::fail`]; and no mark is taken any more.
+    pub(super) fn close(&self, error: GroupError) {
+        self.ledger(Ledger::clear);
+        self.fail(error);
+    }
+
+    /// A partition of this assignment cannot be read: the source is at its end, unless the assignment is.
+    pub(super) fn fail_at(&self, at: &TopicPartition, assignment: u64, error: GroupError) {
+        let mut state = self.state.lock();
+        if state.ledger.holds(at, assignment) {
+            state.failure.get_or_insert(error);
+        }
+        drop(state);
+        self.ready.notify_one();
     }
 
     pub(super) fn tell(&self, event: GroupEvent) {
@@ -237,7 +277,7 @@ mod tests {
                 for _ in 0..2_000 {
                     desk.open(&[(1, partition())]);
                     std::thread::yield_now();
-                    desk.release(&at);
+                    assert!(desk.release(std::slice::from_ref(&at), true));
                     desk.tell(GroupEvent::Lost { partitions: vec![at.clone()] });
                 }
                 done.store(true, Ordering::SeqCst);
@@ -270,9 +310,49 @@ mod tests {
         desk.put(2, chunk(), None);
         assert!(matches!(desk.take(), Some(Ok(GroupEvent::Assigned { .. }))));
         assert!(matches!(desk.take(), Some(Ok(GroupEvent::Chunk(_)))));
-        desk.release(&partition().topic_partition);
+        assert!(desk.release(&[partition().topic_partition], false));
         desk.put(2, chunk(), None);
         assert!(desk.take().is_none());
         assert_eq!(desk.counts().chunks_dropped, 4);
+    }
+    #[test]
+    fn a_mark_that_was_taken_is_not_dropped_but_by_force() {
+        let desk = Desk::default();
+        let at = partition().topic_partition;
+        desk.open(&[(1, partition())]);
+        desk.put(1, chunk(), None);
+        while desk.take().is_some() {}
+        assert!(desk.mark(&at, 1, None));
+        assert!(!desk.release(std::slice::from_ref(&at), false));
+        assert_eq!(desk.finish(), std::slice::from_ref(&at));
+        assert!(desk.mark(&at, 1, Some("m".to_owned())), "it is still held");
+        assert!(desk.release(std::slice::from_ref(&at), true));
+        assert!(!desk.mark(&at, 1, None));
+
+        desk.open(&[(2, partition())]);
+        assert!(desk.mark(&at, 0, None));
+        desk.ledger(|ledger| {
+            ledger.due(tokio::time::Instant::now(), |_| true);
+            ledger.answered(tokio::time::Instant::now(), true);
+        });
+        assert!(desk.finish().is_empty());
+        assert!(!desk.mark(&at, 0, Some("m".to_owned())), "nobody would commit it");
+    }
+
+    #[test]
+    fn after_the_error_nothing_else_comes() {
+        let desk = Desk::default();
+        let at = partition().topic_partition;
+        desk.open(&[(1, partition())]);
+        desk.put(1, chunk(), None);
+        desk.fail_at(&at, 7, GroupError::TaskEnded);
+        assert!(!desk.has_failed(), "another assignment's trouble");
+        desk.fail_at(&at, 1, GroupError::TaskEnded);
+        assert!(matches!(desk.take(), Some(Ok(GroupEvent::Assigned { .. }))));
+        assert!(matches!(desk.take(), Some(Ok(GroupEvent::Chunk(_)))), "what was fetched before comes first");
+        assert!(matches!(desk.take(), Some(Err(GroupError::TaskEnded))));
+        desk.put(1, chunk(), None);
+        desk.tell(GroupEvent::Lost { partitions: vec![at] });
+        assert!(matches!(desk.take(), Some(Err(GroupError::TaskEnded))));
     }
 }

@@ -40,7 +40,11 @@ pub(super) enum Next {
     Wait,
     /// The time is up: take back what is not handed out, and commit what is marked.
     Withdraw(Vec<TopicPartition>),
-    GiveUp(Vec<TopicPartition>),
+    GiveUp {
+        partitions: Vec<TopicPartition>,
+        /// Although something that is marked may not be committed.
+        forced: bool,
+    },
 }
 
 impl Drain {
@@ -51,6 +55,23 @@ impl Drain {
 
     pub(super) fn partitions(&self) -> &[TopicPartition] {
         &self.partitions
+    }
+
+    /// More partitions are on their way out, together with the others and within their time.
+    pub(super) fn add(&mut self, partitions: Vec<TopicPartition>) {
+        self.partitions.extend(partitions);
+        self.partitions.sort();
+        self.partitions.dedup();
+        self.hurry = false;
+    }
+
+    /// The deadline.
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+
+    pub(super) fn into_partitions(self) -> Vec<TopicPartition> {
+        self.partitions
     }
 
     pub(super) fn holds(&self, at: &TopicPartition) -> bool {
@@ -65,7 +86,7 @@ impl Drain {
     pub(super) fn next(&mut self, now: Instant, see: impl Fn(&TopicPartition) -> Seen) -> Next {
         let all = |holds: fn(Seen) -> bool| self.partitions.iter().all(|at| holds(see(at)));
         if all(|seen| !seen.fetching && !seen.ready && seen.settled) {
-            return Next::GiveUp(self.partitions.clone());
+            return Next::GiveUp { partitions: self.partitions.clone(), forced: false };
         }
         if now < self.until && !all(|seen| seen.failed) {
             return Next::Wait;
@@ -74,8 +95,9 @@ impl Drain {
             self.hurry = true;
             return Next::Withdraw(self.partitions.clone());
         }
-        if all(|seen| seen.clean) || now >= self.until + self.commit {
-            return Next::GiveUp(self.partitions.clone());
+        let forced = now >= self.until + self.commit;
+        if forced || all(|seen| seen.clean) {
+            return Next::GiveUp { partitions: self.partitions.clone(), forced };
         }
         Next::Wait
     }
@@ -100,7 +122,8 @@ mod tests {
         for seen in [Seen { fetching: true, ..DONE }, Seen { ready: true, ..DONE }, Seen { settled: false, ..DONE }] {
             let mut drain = drain(now);
             assert_eq!(drain.next(now, |at| if at.partition == 1 { seen } else { DONE }), Next::Wait);
-            assert_eq!(drain.next(now, |_| DONE), Next::GiveUp(drain.partitions.clone()));
+            let partitions = drain.partitions.clone();
+            assert_eq!(drain.next(now, |_| DONE), Next::GiveUp { partitions, forced: false });
         }
     }
 
@@ -115,8 +138,8 @@ mod tests {
         assert!(matches!(drain.next(at(10), marked), Next::Withdraw(_)));
         assert!(drain.hurries());
         assert_eq!(drain.next(at(11), marked), Next::Wait);
-        assert!(matches!(drain.next(at(15), marked), Next::GiveUp(_)));
-        assert!(matches!(drain.next(at(11), unmarked), Next::GiveUp(_)));
+        assert!(matches!(drain.next(at(15), marked), Next::GiveUp { forced: true, .. }));
+        assert!(matches!(drain.next(at(11), unmarked), Next::GiveUp { forced: false, .. }));
     }
 
     #[test]
@@ -125,6 +148,22 @@ mod tests {
         let failed = |_: &TopicPartition| Seen { settled: false, failed: true, ..DONE };
         let mut drain = drain(now);
         assert!(matches!(drain.next(now, failed), Next::Withdraw(_)));
-        assert!(matches!(drain.next(now, failed), Next::GiveUp(_)));
+        assert!(matches!(drain.next(now, failed), Next::GiveUp { .. }));
+    }
+
+    #[test]
+    fn what_is_added_goes_with_the_others_and_is_withdrawn_too() {
+        let begin = Instant::now();
+        let mut drain = drain(begin);
+        let at = drain.partitions()[0].clone();
+        let waits = |_: &TopicPartition| Seen { settled: false, clean: false, ..DONE };
+        let late = begin + Duration::from_secs(10);
+        assert!(matches!(drain.next(late, waits), Next::Withdraw(_)));
+        drain.add(vec![TopicPartition { partition: 7, ..at.clone() }, at]);
+        assert_eq!(drain.partitions().iter().map(|at| at.partition).collect::<Vec<_>>(), [0, 1, 7]);
+        assert!(matches!(drain.next(late, waits), Next::Withdraw(all) if all.len() == 3));
+        assert_eq!(drain.next(late, waits), Next::Wait);
+        let Next::GiveUp { partitions, .. } = drain.next(late, |_| DONE) else { panic!() };
+        assert_eq!(partitions, drain.into_partitions());
     }
 }

@@ -15,6 +15,7 @@ use super::drain::{Drain, LOOK, Next, Seen};
 use super::error::GroupError;
 use super::event::{AssignedPartition, GroupEvent};
 use super::feed::{Feed, look_up_may_pass, pause};
+use super::ledger::Ledger;
 use super::member::{Happening, Member};
 use super::options::GroupOptions;
 use super::start::{Policy, starts};
@@ -38,8 +39,10 @@ pub(super) struct Driver {
     member: Member,
     happenings: mpsc::UnboundedReceiver<Happening>,
     held: BTreeMap<TopicPartition, Held>,
-    /// What is being given up; librdkafka begins no other rebalance meanwhile.
+    /// What is being given up.
     drain: Option<Drain>,
+    /// The latest rebalance that took something away.
+    turn: u64,
     tasks: JoinSet<Done>,
     assignments: u64,
     was_assigned: bool,
@@ -67,8 +70,9 @@ struct Feeding {
 enum Done {
     /// Where partitions begin; each with its assignment.
     Starts(BTreeMap<TopicPartition, u64>, Result<Vec<AssignedPartition>, GroupError>),
-    /// That is to be asked for each topic by itself, after so many failures.
-    Apart(BTreeMap<TopicPartition, u64>, u32),
+    /// That is to be asked for each of these by itself, after so many failures: what is in trouble must not hold the others
+    /// up.
+    Apart(Vec<BTreeMap<TopicPartition, u64>>, u32),
     Unwanted,
     Fed(TopicPartition, u64),
     Committed(Vec<TopicPartition>, Result<(), KafkaError>),
@@ -95,6 +99,7 @@ impl Driver {
             happenings,
             held: BTreeMap::new(),
             drain: None,
+            turn: 0,
             tasks: JoinSet::new(),
             assignments: 0,
             was_assigned: false,
@@ -119,7 +124,7 @@ impl Driver {
         if let Err(error) = &closed {
             tracing::warn!(%error, "a group source closes with commits that are not acknowledged");
         }
-        desk.fail(GroupError::TaskEnded);
+        desk.close(GroupError::TaskEnded);
         if let Some(asked) = asked {
             // Who asked may be gone.
             let _gone = asked.send(closed);
@@ -165,12 +170,21 @@ impl Driver {
     fn follow(&mut self, happening: Happening) {
         match happening {
             Happening::Assigned(partitions) => self.assigned(partitions),
-            Happening::Revoked { partitions, lost: true } => self.lost(&partitions),
-            Happening::Revoked { partitions, lost: false } => self.revoking(partitions),
+            Happening::Revoked { partitions, lost, turn } => {
+                self.turn = turn;
+                if lost { self.lost(partitions) } else { self.revoking(partitions) }
+            }
             Happening::Trouble { code, fatal, words } => {
                 match of_trouble(&self.options, code, fatal, self.was_assigned, words) {
                     Verdict::Pass => {}
-                    Verdict::End(error) => self.fail(error),
+                    Verdict::End(error) => {
+                        if fatal {
+                            // librdkafka has dropped its partitions, and tells nobody.
+                            let all = self.held.keys().cloned().collect();
+                            self.lost(all);
+                        }
+                        self.fail(error);
+                    }
                 }
             }
             Happening::Stray => self.desk.count(|counts| counts.stray_messages += 1),
@@ -193,8 +207,11 @@ impl Driver {
 
     fn assigned(&mut self, partitions: Vec<TopicPartition>) {
         self.was_assigned = true;
-        // There are none of them, or librdkafka counts otherwise than we do.
-        self.release(&partitions);
+        // What is still being given up was overtaken: librdkafka has dropped it. And what is assigned was not held, or
+        // librdkafka counts otherwise than we do.
+        let mut gone = self.drain.take().map_or_else(Vec::new, Drain::into_partitions);
+        gone.extend(partitions.iter().cloned());
+        self.drop_lost(&gone);
         let mut asked = BTreeMap::new();
         for at in partitions {
             self.assignments += 1;
@@ -220,9 +237,13 @@ impl Driver {
         self.tasks.spawn(async move {
             let partitions: Vec<TopicPartition> = asked.keys().cloned().collect();
             while wanted.strong_count() > 0 {
+                let mut of = None;
                 let error = match caller.committed(partitions.clone()).await {
                     Ok(committed) => match starts(&cluster, committed, isolation, policy).await {
-                        Err(GroupError::Offsets(error)) if look_up_may_pass(&error) => error.to_string(),
+                        Err(GroupError::Offsets(error)) if look_up_may_pass(&error) => {
+                            of = error.topic_partition().cloned();
+                            error.to_string()
+                        }
                         settled => return Done::Starts(asked, settled),
                     },
                     Err(error) => match of_look_up(&partitions, &error) {
@@ -233,8 +254,9 @@ impl Driver {
                 tracing::warn!(error, "where the assigned partitions begin is asked again");
                 tokio::time::sleep(pause(failures)).await;
                 failures += 1;
-                if partitions.iter().any(|at| at.topic != partitions[0].topic) {
-                    return Done::Apart(asked, failures);
+                let parts = apart(&asked, of.as_ref());
+                if parts.len() > 1 {
+                    return Done::Apart(parts, failures);
                 }
             }
             Done::Unwanted
@@ -258,21 +280,21 @@ impl Driver {
             Ok(Done::Committed(partitions, result)) => self.committed(partitions, &result),
             Ok(Done::Starts(asked, Ok(found))) => self.start(&asked, found),
             Ok(Done::Starts(asked, Err(error))) => {
-                // What is not held any more concerns nobody.
-                let still = |(at, assignment): (&TopicPartition, &u64)| {
-                    self.held.get(at).is_some_and(|held| held.assignment == *assignment)
+                // What is not held any more concerns nobody, and it may be what the error is about.
+                let draining = |at: &TopicPartition| self.drain.as_ref().is_some_and(|drain| drain.holds(at));
+                let is_wanted = |(at, assignment): &(TopicPartition, u64)| {
+                    self.held.get(at).is_some_and(|held| held.assignment == *assignment) && !draining(at)
                 };
-                if asked.iter().any(still) {
+                let all = asked.len();
+                let wanted: BTreeMap<_, _> = asked.into_iter().filter(is_wanted).collect();
+                if wanted.len() == all {
                     self.fail(error);
+                } else if !wanted.is_empty() {
+                    self.find_starts(wanted, 0);
                 }
             }
-            Ok(Done::Apart(asked, failures)) => {
-                // One topic in trouble is not to hold the others up.
-                let mut by_topic = BTreeMap::<TopicName, BTreeMap<TopicPartition, u64>>::new();
-                for (at, assignment) in asked {
-                    by_topic.entry(at.topic.clone()).or_default().insert(at, assignment);
-                }
-                for asked in by_topic.into_values() {
+            Ok(Done::Apart(parts, failures)) => {
+                for asked in parts {
                     self.find_starts(asked, failures);
                 }
             }
@@ -340,7 +362,7 @@ impl Driver {
 
     /// Partitions are to be given up: what was fetched of them is still handed out, and nothing more is fetched.
     fn revoking(&mut self, partitions: Vec<TopicPartition>) {
-        let until = Instant::now() + self.options.drain_limit();
+        let until = self.drain.as_ref().map_or_else(|| Instant::now() + self.options.drain_limit(), Drain::until);
         let mut told = Vec::new();
         for at in &partitions {
             if let Some(held) = self.held.get_mut(at) {
@@ -356,14 +378,16 @@ impl Driver {
         if !told.is_empty() {
             self.desk.tell(GroupEvent::Revoking { partitions: told, until });
         }
-        self.drain = Some(Drain::new(partitions, until, self.options.commit_limit()));
+        match &mut self.drain {
+            Some(drain) => drain.add(partitions),
+            None => self.drain = Some(Drain::new(partitions, until, self.options.commit_limit())),
+        }
     }
 
     fn go_on_draining(&mut self) {
         let Some(drain) = &mut self.drain else { return };
         if self.member.has_lost() {
-            let partitions = drain.partitions().to_vec();
-            self.lost(&partitions);
+            self.lost(Vec::new());
             return;
         }
         let (desk, held) = (&self.desk, &self.held);
@@ -385,9 +409,13 @@ impl Driver {
                     self.desk.withdraw(at);
                 }
             }
-            Next::GiveUp(partitions) => {
-                self.member.give_up();
-                let told = self.release(&partitions);
+            Next::GiveUp { partitions, forced } => {
+                if !self.desk.release(&partitions, forced) {
+                    // Something was marked this moment; it goes out first.
+                    return;
+                }
+                let told = self.forget(&partitions);
+                self.member.give_up(self.turn);
                 self.drain = None;
                 if !told.is_empty() {
                     self.desk.tell(GroupEvent::Revoked { partitions: told });
@@ -396,25 +424,30 @@ impl Driver {
         }
     }
 
-    /// Partitions are gone already: nothing of them is handed out or committed any more.
-    fn lost(&mut self, partitions: &[TopicPartition]) {
-        let told = self.release(partitions);
-        self.drain = None;
+    /// Partitions are gone already, with those that were being given up: nothing of them is handed out or committed any more.
+    fn lost(&mut self, mut partitions: Vec<TopicPartition>) {
+        partitions.extend(self.drain.take().map_or_else(Vec::new, Drain::into_partitions));
+        self.drop_lost(&partitions);
+        self.member.give_up(self.turn);
+    }
+
+    fn drop_lost(&mut self, partitions: &[TopicPartition]) {
+        self.desk.release(partitions, true);
+        let mut told = self.forget(partitions);
+        told.sort();
         if !told.is_empty() {
             self.desk.tell(GroupEvent::Lost { partitions: told });
         }
-        self.member.give_up();
     }
 
-    /// Forgets partitions; those that the consumer knew of.
-    fn release(&mut self, partitions: &[TopicPartition]) -> Vec<TopicPartition> {
+    /// Partitions are not held any more; those that the consumer knew of.
+    fn forget(&mut self, partitions: &[TopicPartition]) -> Vec<TopicPartition> {
         let mut told = Vec::new();
         for at in partitions {
             let Some(held) = self.held.remove(at) else { continue };
             if let Some(feeding) = held.feeding {
                 feeding.task.abort();
             }
-            self.desk.release(at);
             if held.told {
                 told.push(at.clone());
             }
@@ -434,14 +467,15 @@ impl Driver {
                 break Vec::new();
             }
             self.commit(|_| true);
-            let unclean = self.desk.ledger(|ledger| ledger.unclean());
+            let unclean = self.desk.finish();
             if unclean.is_empty() || failed_for_good.is_some() {
                 break unclean;
             }
             tokio::select! {
                 Some(happening) = self.happenings.recv() => {
-                    if let Happening::Revoked { partitions, lost: true } = happening {
-                        self.lost(&partitions);
+                    if let Happening::Revoked { partitions, lost: true, turn } = happening {
+                        self.turn = turn;
+                        self.lost(partitions);
                     }
                 }
                 Some(done) = self.tasks.join_next() => {
@@ -461,7 +495,8 @@ impl Driver {
                 }
             }
         };
-        self.member.give_up();
+        self.desk.ledger(Ledger::clear);
+        self.member.give_up_all();
         self.tasks.abort_all();
         self.member.leave().await;
         match failed_for_good {
@@ -469,5 +504,36 @@ impl Driver {
             None if unfinished.is_empty() => Ok(()),
             None => Err(GroupError::CommitUnfinished { partitions: unfinished, after }),
         }
+    }
+}
+
+/// What is asked for together, cut apart after a failure that concerned `of`, if it is known: that partition and the others;
+/// else the topics, if there are several.
+fn apart(asked: &BTreeMap<TopicPartition, u64>, of: Option<&TopicPartition>) -> Vec<BTreeMap<TopicPartition, u64>> {
+    let mut parts = BTreeMap::<(bool, Option<&TopicName>), BTreeMap<TopicPartition, u64>>::new();
+    for (at, assignment) in asked {
+        let part = (Some(at) == of, Some(&at.topic).filter(|_| of.is_none()));
+        parts.entry(part).or_default().insert(at.clone(), *assignment);
+    }
+    parts.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_trouble_is_asked_for_apart() {
+        let at = |topic: &str, partition| TopicPartition::new(TopicName::new(topic).unwrap(), partition);
+        let asked = BTreeMap::from([(at("a", 0), 1), (at("a", 1), 2), (at("b", 0), 3)]);
+        let assignments = |of: Option<&TopicPartition>| -> Vec<Vec<u64>> {
+            apart(&asked, of).into_iter().map(|part| part.into_values().collect()).collect()
+        };
+        assert_eq!(assignments(Some(&at("a", 1))), [vec![1, 3], vec![2]]);
+        assert_eq!(assignments(None), [vec![1, 2], vec![3]]);
+        assert_eq!(assignments(Some(&at("c", 1))), [vec![1, 2, 3]]);
+        let one = BTreeMap::from([(at("a", 1), 2)]);
+        assert_eq!(apart(&one, Some(&at("a", 1))), std::slice::from_ref(&one));
+        assert_eq!(apart(&one, None), [one]);
     }
 }

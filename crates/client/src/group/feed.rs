@@ -90,7 +90,7 @@ impl Feed {
             match from {
                 Ok(from) => reader = start(&self.fetcher, &self.at, from, &self.options),
                 Err(error) => {
-                    self.desk.fail(error);
+                    self.desk.fail_at(&self.at, self.assignment, error);
                     return;
                 }
             }

@@ -66,6 +66,11 @@ impl Ledger {
         }
     }
 
+    /// Nothing is held any more.
+    pub(super) fn clear(&mut self) {
+        (self.entries, self.in_flight) = (BTreeMap::new(), None);
+    }
+
     /// Whether this very assignment is held.
     pub(super) fn holds(&self, at: &TopicPartition, assignment: u64) -> bool {
         self.entries.get(at).is_some_and(|entry| entry.assignment == assignment)
@@ -82,6 +87,8 @@ impl Ledger {
     pub(super) fn moved(&mut self, at: &TopicPartition, to: i64) {
         if let Some(entry) = self.entries.get_mut(at) {
             (entry.start, entry.handed) = (entry.start.min(to), to);
+            // It would be taken for what is read from here on.
+            entry.mark = entry.mark.take().filter(|mark| mark.offset <= to);
         }
     }
 
@@ -156,13 +163,14 @@ impl Ledger {
 
     /// Whether committing the mark would settle everything that was handed out.
     pub(super) fn would_settle(&self, at: &TopicPartition) -> bool {
-        self.entries.get(at).is_some_and(|entry| entry.mark.as_ref().is_some_and(|mark| mark.offset >= entry.handed))
+        self.entries.get(at).is_some_and(|entry| entry.mark.as_ref().is_some_and(|mark| mark.offset == entry.handed))
     }
 
     /// Whether everything that was handed out is committed.
     pub(super) fn is_settled(&self, at: &TopicPartition) -> bool {
         self.entries.get(at).is_none_or(|entry| {
-            let reached = entry.committed.as_ref().is_some_and(|committed| committed.offset >= entry.handed);
+            // After a reset backwards the group's offset lies ahead, where the log may come again.
+            let reached = entry.committed.as_ref().is_some_and(|committed| committed.offset == entry.handed);
             !entry.is_dirty() && (reached || entry.handed == entry.start)
         })
     }
@@ -293,5 +301,23 @@ mod tests {
         assert!(!ledger.is_settled(&at(0)) && ledger.is_clean(&at(0)));
         ledger.moved(&at(0), 50);
         assert_eq!(ledger.mark(&at(0), mark(50)), Some(true));
+    }
+
+    #[test]
+    fn after_a_reset_backwards_what_was_committed_or_marked_before_settles_nothing() {
+        let (mut ledger, now) = (held(), Instant::now());
+        ledger.mark(&at(0), mark(200));
+        ledger.due(now, NOBODY);
+        ledger.answered(now, true);
+        ledger.mark(&at(0), mark(180));
+        ledger.moved(&at(0), 50);
+        assert!(ledger.due(now + COMMIT_INTERVAL, NOBODY).is_empty(), "a mark of what is gone is not committed");
+        ledger.handed(&at(0), 60);
+        assert!(!ledger.is_settled(&at(0)) && !ledger.would_settle(&at(0)));
+        ledger.mark(&at(0), mark(60));
+        assert!(ledger.would_settle(&at(0)));
+        ledger.due(now + COMMIT_INTERVAL, NOBODY);
+        ledger.answered(now + COMMIT_INTERVAL, true);
+        assert!(ledger.is_settled(&at(0)));
     }
 }

@@ -42,7 +42,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 type Consumer = BaseConsumer<Context>;
 type Job = Box<dyn FnOnce(&Consumer) + Send>;
 
-/// What happened to the member. Not many are on their way: librdkafka begins no rebalance before the one before is answered.
+/// What happened to the member.
 #[derive(Debug)]
 pub(super) enum Happening {
     Assigned(Vec<TopicPartition>),
@@ -50,6 +50,8 @@ pub(super) enum Happening {
         partitions: Vec<TopicPartition>,
         /// Somebody else may have them already.
         lost: bool,
+        /// Which rebalance it was, for [`Member::give_up`].
+        turn: u64,
     },
     /// An error that librdkafka tells its consumer, with its words.
     Trouble {
@@ -85,14 +87,49 @@ pub(super) struct Context {
     guard: Guard,
     /// The consumer itself, for what its references in the callbacks cannot do.
     consumer: OnceLock<Weak<Consumer>>,
-    /// What is revoked and not given up yet.
-    revoked: Mutex<Option<TopicPartitionList>>,
+    revoked: Mutex<Revoked>,
     /// Nobody drains any more.
     leaving: AtomicBool,
     /// librdkafka's words about its latest error; the error itself comes by another way.
     words: Mutex<String>,
     /// Dropped when librdkafka has ended.
     _gone: oneshot::Sender<()>,
+}
+
+/// What is revoked and not given up yet.
+///
+/// Mostly librdkafka begins no rebalance before the one before is answered. It does when it notices meanwhile that topics or
+/// partitions came or went.
+#[derive(Default)]
+struct Revoked {
+    list: Option<TopicPartitionList>,
+    /// How many rebalances there were that change what is to be given up.
+    turn: u64,
+}
+
+impl Revoked {
+    /// More is revoked.
+    fn add(&mut self, list: &TopicPartitionList) -> u64 {
+        match &mut self.list {
+            None => self.list = Some(list.clone()),
+            Some(before) => {
+                for element in list.elements() {
+                    if before.find_partition(element.topic(), element.partition()).is_none() {
+                        before.add_partition(element.topic(), element.partition());
+                    }
+                }
+            }
+        }
+        self.turn += 1;
+        self.turn
+    }
+
+    /// Something else is assigned before it was given up.
+    fn overtaken(&mut self) -> Option<TopicPartitionList> {
+        let list = self.list.take()?;
+        self.turn += 1;
+        Some(list)
+    }
 }
 
 impl Member {
@@ -119,15 +156,15 @@ impl Member {
         consumer.subscribe(&topics)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (jobs, to_do) = blocking::channel();
+        let handle = Handle { consumer: Arc::clone(&consumer), jobs };
+        // Before the threads: should the second not start, dropping this stops the first.
+        let member = Self { consumer: Some(handle), stop: Arc::clone(&stop), gone: Some(gone) };
         spawn("group poll", {
-            let (consumer, stop) = (Arc::clone(&consumer), Arc::clone(&stop));
+            let consumer = Arc::clone(&consumer);
             move || poll(consumer, &stop)
         })?;
-        spawn("group calls", {
-            let consumer = Arc::clone(&consumer);
-            move || work(&consumer, &to_do)
-        })?;
-        Ok((Self { consumer: Some(Handle { consumer, jobs }), stop, gone: Some(gone) }, receiver))
+        spawn("group calls", move || work(&consumer, &to_do))?;
+        Ok((member, receiver))
     }
 
     /// What makes the calls that block.
@@ -135,10 +172,18 @@ impl Member {
         Caller { jobs: self.consumer.as_ref().map(|handle| handle.jobs.clone()) }
     }
 
-    /// Answers a revocation: the partitions may go to another member. librdkafka's own thread does it, at once.
-    pub(super) fn give_up(&self) {
+    /// Answers the revocation of this turn: the partitions may go to another member. librdkafka's own thread does it, at
+    /// once. Nothing is done when another rebalance has come meanwhile; its happening is on its way.
+    pub(super) fn give_up(&self, turn: u64) {
         if let Some(Handle { consumer, .. }) = &self.consumer {
-            consumer.context().give_up(consumer);
+            consumer.context().give_up(consumer, Some(turn));
+        }
+    }
+
+    /// Answers whatever was revoked.
+    pub(super) fn give_up_all(&self) {
+        if let Some(Handle { consumer, .. }) = &self.consumer {
+            consumer.context().give_up(consumer, None);
         }
     }
 
@@ -234,7 +279,7 @@ fn poll(consumer: Arc<Consumer>, stop: &AtomicBool) {
     let context = Arc::clone(consumer.context());
     context.leaving.store(true, Ordering::SeqCst);
     // Leaving waits for the answer to a rebalance that has begun.
-    context.give_up(&consumer);
+    context.give_up(&consumer, None);
     drop(context);
     drop(consumer);
 }
@@ -294,8 +339,17 @@ impl Context {
         self.tell(Happening::Trouble { code: error.rdkafka_error_code(), fatal, words });
     }
 
-    /// Takes what is assigned, paused. See the module.
+    /// Takes what is assigned, paused. See the module. What is still to be given up from before is given up without further
+    /// ado.
     fn take(&self, consumer: &Consumer, list: &mut TopicPartitionList) -> KafkaResult<()> {
+        // Locked until the end: giving up means to give up all where the protocol is eager, also what is assigned here.
+        let mut revoked = self.revoked.lock();
+        if let Some(before) = revoked.overtaken() {
+            tracing::warn!("partitions are assigned before those that were revoked are given up, which are dropped");
+            if matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative) {
+                consumer.incremental_unassign(&before)?;
+            }
+        }
         if let Some(shared) = self.consumer.get().and_then(Weak::upgrade) {
             for element in list.elements() {
                 drop(shared.split_partition_queue(element.topic(), element.partition()));
@@ -313,8 +367,13 @@ impl Context {
         }
     }
 
-    fn give_up(&self, consumer: &Consumer) {
-        let Some(list) = self.revoked.lock().take() else { return };
+    /// `turn`: only if nothing else was revoked or assigned since.
+    fn give_up(&self, consumer: &Consumer, turn: Option<u64>) {
+        let mut revoked = self.revoked.lock();
+        if turn.is_some_and(|turn| turn != revoked.turn) {
+            return;
+        }
+        let Some(list) = revoked.list.take() else { return };
         let given = match consumer.rebalance_protocol() {
             RebalanceProtocol::Cooperative => consumer.incremental_unassign(&list),
             RebalanceProtocol::Eager | RebalanceProtocol::None => consumer.unassign(),
@@ -339,10 +398,10 @@ impl ConsumerContext for Context {
             return;
         }
         let lost = consumer.assignment_lost();
-        *self.revoked.lock() = Some(list.clone());
-        let told = self.happenings.send(Happening::Revoked { partitions: named, lost });
+        let turn = self.revoked.lock().add(list);
+        let told = self.happenings.send(Happening::Revoked { partitions: named, lost, turn });
         if told.is_err() || self.leaving.load(Ordering::SeqCst) {
-            self.give_up(consumer);
+            self.give_up(consumer, None);
         }
     }
 }
@@ -378,6 +437,25 @@ mod tests {
     use crate::group::options::{AssignmentStrategy, GroupOptions};
     use crate::produce::{Producer, ProducerSettings, RecordToSend};
     use crate::{NewTopic, Security};
+
+    #[test]
+    fn what_is_revoked_meanwhile_is_given_up_together_and_in_its_turn() {
+        let list = |partitions: &[i32]| {
+            let mut list = TopicPartitionList::new();
+            for partition in partitions {
+                list.add_partition("t", *partition);
+            }
+            list
+        };
+        let mut revoked = Revoked::default();
+        assert!(revoked.overtaken().is_none());
+        let first = revoked.add(&list(&[0, 1]));
+        let second = revoked.add(&list(&[1, 2]));
+        assert!(second > first && revoked.turn == second);
+        let dropped = revoked.overtaken().unwrap();
+        assert_eq!(partitions(&dropped).iter().map(|at| at.partition).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(revoked.turn > second && revoked.overtaken().is_none());
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn librdkafka_never_fetches() {

@@ -151,6 +151,6 @@ struct EndOnDrop(Arc<Desk>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.fail(GroupError::TaskEnded);
+        self.0.close(GroupError::TaskEnded);
     }
 }

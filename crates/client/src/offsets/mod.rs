@@ -118,6 +118,20 @@ impl ListOffsetsError {
             | Self::NoTimestamps { .. } => false,
         }
     }
+
+    /// The partition that it concerns, where it is one.
+    pub fn topic_partition(&self) -> Option<&TopicPartition> {
+        match self {
+            Self::UnknownPartition { topic_partition }
+            | Self::NoLeader { topic_partition }
+            | Self::NoTimestamps { topic_partition }
+            | Self::Refused { topic_partition, .. } => Some(topic_partition),
+            Self::NotAuthorized { .. }
+            | Self::MaxTimestampUnsupported { .. }
+            | Self::Request(_)
+            | Self::Metadata(_) => None,
+        }
+    }
 }
 
 impl Cluster {

@@ -117,6 +117,7 @@ pub(crate) struct Seen {
     pub(crate) revoking: usize,
     pub(crate) revoked: usize,
     pub(crate) lost: usize,
+    pub(crate) refused: usize,
     pub(crate) error: Option<GroupError>,
 }
 
@@ -139,8 +140,13 @@ impl Running {
         Self::of(ground.join(options).await)
     }
 
-    pub(crate) fn of(mut source: GroupSource) -> Self {
-        let seen = Arc::<Mutex<Seen>>::default();
+    pub(crate) fn of(source: GroupSource) -> Self {
+        Self::holding(source, BTreeSet::new())
+    }
+
+    /// Goes on with a source that has been told of these partitions.
+    pub(crate) fn holding(mut source: GroupSource, holds: BTreeSet<TopicPartition>) -> Self {
+        let seen = Arc::new(Mutex::new(Seen { holds, ..Seen::default() }));
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn({
             let seen = Arc::clone(&seen);
@@ -162,7 +168,10 @@ impl Running {
                             let at = chunk.topic_partition.clone();
                             assert!(seen.holds.contains(&at), "{at} is not held");
                             seen.records.extend(offsets(&chunk).into_iter().map(|offset| (at.clone(), offset)));
-                            assert!(source.commit(&at, chunk.next_offset, None));
+                            // Refused where the partition was lost this moment.
+                            if !source.commit(&at, chunk.next_offset, None) {
+                                seen.refused += 1;
+                            }
                         }
                         Ok(GroupEvent::Revoking { .. }) => seen.revoking += 1,
                         Ok(GroupEvent::Revoked { partitions }) => {

@@ -331,7 +331,8 @@ impl Exchange<'_> {
                 meters.bytes += answer.len() as u64;
                 return Ok(answer);
             }
-            SECOND.saturating_sub(meters.since.elapsed())
+            // An answer that throttles says so in whole milliseconds.
+            SECOND.saturating_sub(meters.since.elapsed()).max(Duration::from_millis(1))
         };
         let throttle = if told { left } else { Duration::ZERO };
         let emptied = rewrite::emptied(&self.request, &answer, throttle)?;

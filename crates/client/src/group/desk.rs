@@ -13,8 +13,11 @@ use super::ledger::{Ledger, Mark};
 /// What a group source counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounts {
-    /// Marks that were refused: of partitions that are not held, or of offsets that this assignment has not handed out.
+    /// Marks that were refused: of partitions that are not held or whose topic is gone, or of offsets that this assignment has
+    /// not handed out.
     pub commits_refused: u64,
+    /// Marks that were taken and are not committed, because the topic is gone and what the group has committed there with it.
+    pub commits_dropped: u64,
     /// Commit requests that were sent, each for all partitions that were due.
     pub commit_requests: u64,
     /// Chunks that were fetched and not handed out, because their partition was given up or lost. They are read again.
@@ -249,6 +252,7 @@ mod tests {
 
     use tidegate_model::TopicName;
 
+    use super::super::ledger::Answer;
     use super::*;
 
     fn partition() -> AssignedPartition {
@@ -333,7 +337,7 @@ mod tests {
         assert!(desk.mark(&at, 0, None));
         desk.ledger(|ledger| {
             ledger.due(tokio::time::Instant::now(), |_| true);
-            ledger.answered(tokio::time::Instant::now(), true);
+            ledger.answered(tokio::time::Instant::now(), Answer::Written);
         });
         assert!(desk.finish().is_empty());
         assert!(!desk.mark(&at, 0, Some("m".to_owned())), "nobody would commit it");

@@ -15,12 +15,12 @@ use super::drain::{Drain, LOOK, Next, Seen};
 use super::error::GroupError;
 use super::event::{AssignedPartition, GroupEvent};
 use super::feed::{Feed, look_up_may_pass, pause};
-use super::ledger::Ledger;
+use super::ledger::{Answer, Ledger};
 use super::member::{Happening, Member};
 use super::options::GroupOptions;
 use super::start::{Policy, starts};
-use super::verdict::{Verdict, of_commit, of_look_up, of_trouble};
-use crate::cluster::Cluster;
+use super::verdict::{Verdict, is_of_an_unknown_topic, of_commit, of_look_up, of_trouble};
+use crate::cluster::{Cluster, MetadataError};
 use crate::fetch::Fetcher;
 
 /// When to look again although nothing happens.
@@ -55,6 +55,8 @@ struct Held {
     told: bool,
     /// Shared by the partitions whose beginning is asked for together: while one of them is held, it is worth asking.
     asked: Arc<()>,
+    /// It is being asked whether the topic is gone.
+    looks: bool,
     /// From when it is known where it begins until its task has ended.
     feeding: Option<Feeding>,
 }
@@ -76,6 +78,12 @@ enum Done {
     Unwanted,
     Fed(TopicPartition, u64),
     Committed(Vec<TopicPartition>, Result<(), KafkaError>),
+    /// Whether the topic of a partition is gone whose commit failed as if it were.
+    Looked {
+        at: TopicPartition,
+        assignment: u64,
+        gone: bool,
+    },
 }
 
 impl Driver {
@@ -215,7 +223,8 @@ impl Driver {
         let mut asked = BTreeMap::new();
         for at in partitions {
             self.assignments += 1;
-            let held = Held { assignment: self.assignments, told: false, asked: Arc::default(), feeding: None };
+            let held =
+                Held { assignment: self.assignments, told: false, asked: Arc::default(), looks: false, feeding: None };
             self.held.insert(at.clone(), held);
             asked.insert(at, self.assignments);
         }
@@ -277,7 +286,12 @@ impl Driver {
                     self.stop_feeds();
                 }
             }
-            Ok(Done::Committed(partitions, result)) => self.committed(partitions, &result),
+            Ok(Done::Committed(partitions, result)) => {
+                if let Err(error) = self.committed(partitions, result) {
+                    self.fail(error);
+                }
+            }
+            Ok(Done::Looked { at, assignment, gone }) => self.looked(&at, assignment, gone),
             Ok(Done::Starts(asked, Ok(found))) => self.start(&asked, found),
             Ok(Done::Starts(asked, Err(error))) => {
                 // What is not held any more concerns nobody, and it may be what the error is about.
@@ -301,13 +315,54 @@ impl Driver {
         }
     }
 
-    fn committed(&mut self, partitions: Vec<TopicPartition>, result: &Result<(), KafkaError>) {
-        self.desk.ledger(|ledger| ledger.answered(Instant::now(), result.is_ok()));
-        if let Err(error) = result {
-            match of_commit(&self.options, partitions, error) {
-                Verdict::Pass => tracing::warn!(%error, "a commit is tried again"),
-                Verdict::End(error) => self.fail(error),
+    /// A commit is answered.
+    fn committed(
+        &mut self,
+        mut partitions: Vec<TopicPartition>,
+        result: Result<(), KafkaError>,
+    ) -> Result<(), GroupError> {
+        let answer = match &result {
+            Ok(()) => Answer::Written,
+            Err(error) if is_of_an_unknown_topic(error) => Answer::FailedForOne,
+            Err(_) => Answer::Failed,
+        };
+        self.desk.ledger(|ledger| ledger.answered(Instant::now(), answer));
+        let Err(error) = result else { return Ok(()) };
+        if let (Answer::FailedForOne, [_]) = (answer, &*partitions) {
+            self.look(partitions.remove(0));
+            return Ok(());
+        }
+        match of_commit(&self.options, partitions, &error) {
+            Verdict::Pass => {
+                tracing::warn!(%error, "a commit is tried again");
+                Ok(())
             }
+            Verdict::End(error) => Err(error),
+        }
+    }
+
+    /// Asks whether the topic of a partition is gone.
+    fn look(&mut self, at: TopicPartition) {
+        let Some(held) = self.held.get_mut(&at).filter(|held| !held.looks) else { return };
+        held.looks = true;
+        let (cluster, assignment) = (self.cluster.clone(), held.assignment);
+        self.tasks.spawn(async move {
+            let gone = match cluster.topic(&at.topic).await {
+                Ok(topic) => topic.partitions.iter().all(|found| found.partition != at.partition),
+                Err(MetadataError::UnknownTopic { .. }) => true,
+                Err(_) => false,
+            };
+            Done::Looked { at, assignment, gone }
+        });
+    }
+
+    fn looked(&mut self, at: &TopicPartition, assignment: u64, gone: bool) {
+        if let Some(held) = self.held.get_mut(at).filter(|held| held.assignment == assignment) {
+            held.looks = false;
+        }
+        if gone && self.desk.ledger(|ledger| ledger.gone(at, assignment)) {
+            tracing::warn!(partition = %at, "the topic is gone: what is marked there is not committed");
+            self.desk.count(|counts| counts.commits_dropped += 1);
         }
     }
 
@@ -478,16 +533,11 @@ impl Driver {
                         self.lost(partitions);
                     }
                 }
-                Some(done) = self.tasks.join_next() => {
-                    if let Ok(Done::Committed(partitions, result)) = done {
-                        self.desk.ledger(|ledger| ledger.answered(Instant::now(), result.is_ok()));
-                        if let Err(error) = result
-                            && let Verdict::End(error) = of_commit(&self.options, partitions, &error)
-                        {
-                            failed_for_good = Some(error);
-                        }
-                    }
-                }
+                Some(done) = self.tasks.join_next() => match done {
+                    Ok(Done::Committed(partitions, result)) => failed_for_good = self.committed(partitions, result).err(),
+                    Ok(Done::Looked { at, assignment, gone }) => self.looked(&at, assignment, gone),
+                    _ => {}
+                },
                 () = sleep_until(deadline.min(Instant::now() + LOOK)) => {
                     if Instant::now() >= deadline {
                         break unclean;

@@ -43,6 +43,19 @@ struct Entry {
     next_at: Option<Instant>,
     /// No commit before: the one before has failed.
     retry_at: Option<Instant>,
+    /// Committed by itself: together with others it may be why they failed.
+    apart: bool,
+    /// Its topic is gone, until more of it is handed out.
+    gone: bool,
+}
+
+/// What became of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Written,
+    Failed,
+    /// Because of one of the partitions, and nobody tells which.
+    FailedForOne,
 }
 
 impl Entry {
@@ -54,7 +67,17 @@ impl Entry {
 impl Ledger {
     /// A partition is held from now on, from `start`.
     pub(super) fn hold(&mut self, at: &TopicPartition, assignment: u64, start: i64, committed: Option<Mark>) {
-        let entry = Entry { assignment, start, handed: start, mark: None, committed, next_at: None, retry_at: None };
+        let entry = Entry {
+            assignment,
+            start,
+            handed: start,
+            mark: None,
+            committed,
+            next_at: None,
+            retry_at: None,
+            apart: false,
+            gone: false,
+        };
         self.entries.insert(at.clone(), entry);
     }
 
@@ -79,7 +102,7 @@ impl Ledger {
     /// A chunk that ends before `next_offset` was handed out.
     pub(super) fn handed(&mut self, at: &TopicPartition, next_offset: i64) {
         if let Some(entry) = self.entries.get_mut(at) {
-            entry.handed = next_offset;
+            (entry.handed, entry.gone) = (next_offset, false);
         }
     }
 
@@ -92,12 +115,23 @@ impl Ledger {
         }
     }
 
+    /// The topic of this assignment is gone, and with it what the group has committed. Whether a mark is dropped.
+    pub(super) fn gone(&mut self, at: &TopicPartition, assignment: u64) -> bool {
+        match self.entries.get_mut(at) {
+            Some(entry) if entry.assignment == assignment => {
+                entry.gone = true;
+                entry.mark.take().is_some()
+            }
+            _ => false,
+        }
+    }
+
     /// Marks an offset to be committed; the latest mark of a partition counts. `None`: refused, because the partition is
     /// not held, or because this assignment has not handed that offset out: a mark from an earlier one would turn the group
     /// back, or skip what this one has to deliver. Else whether it may change what is due.
     pub(super) fn mark(&mut self, at: &TopicPartition, mark: Mark) -> Option<bool> {
         match self.entries.get_mut(at) {
-            Some(entry) if (entry.start..=entry.handed).contains(&mark.offset) => {
+            Some(entry) if !entry.gone && (entry.start..=entry.handed).contains(&mark.offset) => {
                 let news = !entry.is_dirty() || mark.offset == entry.handed;
                 entry.mark = Some(mark);
                 Some(news)
@@ -123,12 +157,17 @@ impl Ledger {
         if self.in_flight.is_some() {
             return due;
         }
-        for (at, entry) in &mut self.entries {
-            let turn = entry.next_at.is_none_or(|next| next <= now) || flush(at);
-            let rested = entry.retry_at.is_none_or(|retry| retry <= now);
-            if let Some(mark) = entry.mark.as_ref().filter(|_| entry.is_dirty() && turn && rested) {
-                due.insert(at.clone(), mark.clone());
-                entry.next_at = Some(now + COMMIT_INTERVAL);
+        for apart in [false, true] {
+            for (at, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.apart == apart) {
+                if apart && !due.is_empty() {
+                    break;
+                }
+                let turn = entry.next_at.is_none_or(|next| next <= now) || flush(at);
+                let rested = entry.retry_at.is_none_or(|retry| retry <= now);
+                if let Some(mark) = entry.mark.as_ref().filter(|_| entry.is_dirty() && turn && rested) {
+                    due.insert(at.clone(), mark.clone());
+                    entry.next_at = Some(now + COMMIT_INTERVAL);
+                }
             }
         }
         if !due.is_empty() {
@@ -150,13 +189,21 @@ impl Ledger {
     }
 
     /// What was on its way is answered. What failed stays to be committed.
-    pub(super) fn answered(&mut self, now: Instant, written: bool) {
-        for (at, mark) in self.in_flight.take().unwrap_or_default() {
+    pub(super) fn answered(&mut self, now: Instant, answer: Answer) {
+        let in_flight = self.in_flight.take().unwrap_or_default();
+        // Those that only went along are not to wait.
+        let at_once = answer == Answer::FailedForOne && in_flight.len() > 1;
+        for (at, mark) in in_flight {
             let Some(entry) = self.entries.get_mut(&at) else { continue };
-            if written {
-                (entry.committed, entry.retry_at) = (Some(mark), None);
-            } else {
-                entry.retry_at = Some(now + RETRY_PAUSE);
+            entry.apart = match answer {
+                Answer::Written => false,
+                Answer::Failed => entry.apart,
+                Answer::FailedForOne => true,
+            };
+            match answer {
+                Answer::Written => (entry.committed, entry.retry_at) = (Some(mark), None),
+                _ if at_once => (entry.next_at, entry.retry_at) = (Some(now), None),
+                _ => entry.retry_at = Some(now + RETRY_PAUSE),
             }
         }
     }
@@ -171,7 +218,7 @@ impl Ledger {
         self.entries.get(at).is_none_or(|entry| {
             // After a reset backwards the group's offset lies ahead, where the log may come again.
             let reached = entry.committed.as_ref().is_some_and(|committed| committed.offset == entry.handed);
-            !entry.is_dirty() && (reached || entry.handed == entry.start)
+            entry.gone || (!entry.is_dirty() && (reached || entry.handed == entry.start))
         })
     }
 
@@ -220,7 +267,7 @@ mod tests {
             if let Some(mark) = ledger.due(now, NOBODY).remove(&at(0)) {
                 sent.push(mark.offset);
                 assert!(ledger.due(now + COMMIT_INTERVAL, NOBODY).is_empty(), "one is on its way");
-                ledger.answered(now, true);
+                ledger.answered(now, Answer::Written);
             }
         }
         // The first mark is the committed offset itself, which needs no commit.
@@ -234,14 +281,14 @@ mod tests {
         ledger.mark(&at(0), mark(150));
         assert_eq!(ledger.due(now, NOBODY)[&at(0)], mark(150));
         ledger.mark(&at(0), mark(200));
-        ledger.answered(now, false);
+        ledger.answered(now, Answer::Failed);
         assert!(ledger.due(now, |_| true).is_empty(), "not in a circle");
         let later = now + RETRY_PAUSE;
         assert_eq!(ledger.due_at(), Some(now + COMMIT_INTERVAL));
         assert!(ledger.due(later, NOBODY).is_empty());
         assert_eq!(ledger.due(later, |_| true)[&at(0)], mark(200));
         assert!(!ledger.is_settled(&at(0)) && ledger.would_settle(&at(0)));
-        ledger.answered(later, true);
+        ledger.answered(later, Answer::Written);
         assert!(ledger.is_settled(&at(0)) && ledger.is_clean(&at(0)) && ledger.due_at().is_none());
     }
 
@@ -251,10 +298,44 @@ mod tests {
         ledger.mark(&at(0), mark(150));
         ledger.due(now, NOBODY);
         let failed = now + COMMIT_INTERVAL * 2;
-        ledger.answered(failed, false);
+        ledger.answered(failed, Answer::Failed);
         assert!(ledger.due(failed, NOBODY).is_empty());
         // Else its task would look again and again until then.
         assert_eq!(ledger.due_at(), Some(failed + RETRY_PAUSE));
+    }
+
+    #[test]
+    fn a_partition_that_keeps_the_others_from_being_committed_is_committed_by_itself() {
+        let now = Instant::now();
+        let mut ledger = Ledger::default();
+        for partition in 0..3 {
+            ledger.hold(&at(partition), 1, 100, None);
+            ledger.handed(&at(partition), 200);
+            ledger.mark(&at(partition), mark(150));
+        }
+        // Partition 1 is that of a topic that is gone.
+        let mut sent = Vec::new();
+        for milli in 0..400 {
+            let now = now + Duration::from_millis(milli);
+            let due = ledger.due(now, NOBODY);
+            if due.is_empty() {
+                continue;
+            }
+            let answer = if due.contains_key(&at(1)) { Answer::FailedForOne } else { Answer::Written };
+            sent.push(due.keys().map(|at| at.partition).collect::<Vec<_>>());
+            ledger.answered(now, answer);
+            if milli == 0 {
+                ledger.mark(&at(2), mark(170));
+            }
+        }
+        assert_eq!(sent, [vec![0, 1, 2], vec![0], vec![1], vec![2], vec![1]]);
+        assert_eq!(ledger.unclean(), [at(1)]);
+        assert!(!ledger.gone(&at(1), 7), "another assignment");
+        assert!(ledger.gone(&at(1), 1));
+        assert!(ledger.unclean().is_empty() && ledger.is_settled(&at(1)));
+        assert!(ledger.mark(&at(1), mark(160)).is_none());
+        ledger.handed(&at(1), 210);
+        assert!(ledger.mark(&at(1), mark(160)).is_some(), "it is there after all");
     }
 
     #[test]
@@ -286,7 +367,7 @@ mod tests {
         ledger.hold(&at(0), 2, 120, Some(mark(120)));
         ledger.handed(&at(0), 150);
         ledger.mark(&at(0), mark(150));
-        ledger.answered(now, true);
+        ledger.answered(now, Answer::Written);
         assert!(!ledger.is_clean(&at(0)));
         assert!(ledger.holds(&at(0), 2) && !ledger.holds(&at(0), 1));
         assert_eq!(ledger.unclean(), [at(0)]);
@@ -308,7 +389,7 @@ mod tests {
         let (mut ledger, now) = (held(), Instant::now());
         ledger.mark(&at(0), mark(200));
         ledger.due(now, NOBODY);
-        ledger.answered(now, true);
+        ledger.answered(now, Answer::Written);
         ledger.mark(&at(0), mark(180));
         ledger.moved(&at(0), 50);
         assert!(ledger.due(now + COMMIT_INTERVAL, NOBODY).is_empty(), "a mark of what is gone is not committed");
@@ -317,7 +398,7 @@ mod tests {
         ledger.mark(&at(0), mark(60));
         assert!(ledger.would_settle(&at(0)));
         ledger.due(now + COMMIT_INTERVAL, NOBODY);
-        ledger.answered(now + COMMIT_INTERVAL, true);
+        ledger.answered(now + COMMIT_INTERVAL, Answer::Written);
         assert!(ledger.is_settled(&at(0)));
     }
 }

@@ -62,6 +62,11 @@ pub(super) fn of_commit(options: &GroupOptions, partitions: Vec<TopicPartition>,
     })
 }
 
+/// Whether a commit failed because of a topic that the coordinator does not know: no other partition is to wait for it.
+pub(super) fn is_of_an_unknown_topic(error: &KafkaError) -> bool {
+    matches!(error.rdkafka_error_code(), Some(Code::UnknownTopicOrPartition | Code::UnknownTopicId))
+}
+
 /// A look-up of these partitions' committed offsets that failed.
 pub(super) fn of_look_up(partitions: &[TopicPartition], error: &KafkaError) -> Verdict {
     let Some(at) = partitions.first() else { return Verdict::Pass };

@@ -147,7 +147,7 @@ pub fn all() -> Vec<Scenario> {
                 Auto,
                 ONE,
             )
-            .sides([side::TIDEGATE, side::LIBRDKAFKA, side::LIBRDKAFKA_TUNED])
+            .sides([side::TIDEGATE, side::without_reserve(), side::LIBRDKAFKA, side::LIBRDKAFKA_TUNED])
             .target(Rate, rdkafka, AtLeast(1.5))
         },
         Scenario::far(
@@ -166,7 +166,7 @@ pub fn all() -> Vec<Scenario> {
             Auto,
             LARGE,
         )
-        .sides(side::everyone())
+        .sides(side::everyone().into_iter().chain([side::without_reserve()]))
         .target(Rate, Best, AtLeast(1.0)),
         Scenario::far(
             "fast20",

@@ -91,6 +91,11 @@ pub fn server_reads() -> [Side; 2] {
     ]
 }
 
+/// Ours with its budget and no reserve.
+pub fn without_reserve() -> Side {
+    TIDEGATE.with("tidegate-64mib", &[("prefetch.max.bytes", "67108864")])
+}
+
 /// All clients, with their defaults and tuned.
 pub fn everyone() -> Vec<Side> {
     vec![

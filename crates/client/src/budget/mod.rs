@@ -144,8 +144,7 @@ impl ByteBudget {
 }
 
 impl Default for ByteBudget {
-    /// 64 MiB, and as much again for readers that need more: at 20 ms and 2 GB/s a consumer that stood still has emptied the
-    /// first before what it made room for is here.
+    /// 64 MiB, and as much again for readers of such large batches that few fetches fit: 48 of 600 KB are one piece of 29 MB.
     fn default() -> Self {
         const BYTES: usize = 64 << 20;
         Self::with_reserve(BYTES, &Reserve::new(BYTES), BYTES)

@@ -37,6 +37,9 @@ const FETCHED_AHEAD: usize = 2;
 /// on a new connection to a distant broker a small answer comes some round trips sooner.
 const FIRST_BYTES: usize = 128 << 10;
 
+/// A budget of so much is enough for the longest way: at 80 ms it is 800 MB/s.
+const FAR_BUDGET: usize = 64 << 20;
+
 /// What one fetch asks for, unless batches are large. A near broker has the less to do the more one fetch brings: with this it
 /// spends half the processor time on each byte that it does with Kafka's 1 MiB. From one that is not near a slice is shared by
 /// many connections, each of which may be slow.
@@ -129,10 +132,12 @@ impl Shared {
         }
     }
 
-    /// Whether this reader needs more than its budget: over a long way, and while answers bring much that is not wanted.
+    /// Whether this reader needs more than its budget: over a long way if that is small, and while answers bring much that is
+    /// not wanted.
     pub(super) fn may_take(&self) -> Room {
-        let is_far = self.leads.current().is_some_and(|lead| lead.lanes.is_far());
-        if is_far || self.meter.is_wasteful() { Room::Reserve } else { Room::Own }
+        let is_small = self.options.budget.limit() < FAR_BUDGET;
+        let is_far = || self.leads.current().is_some_and(|lead| lead.lanes.is_far());
+        if (is_small && is_far()) || self.meter.is_wasteful() { Room::Reserve } else { Room::Own }
     }
 
     /// What this reader may hold.
@@ -145,7 +150,8 @@ impl Shared {
         let is_near = self.leads.current().is_some_and(|lead| lead.lanes.is_near());
         let pays = if is_near { NEAR_BYTES } else { FAR_BYTES };
         let bytes = pays.max(self.meter.least_fetch()).min(self.options.most_of_a_fetch());
-        if self.meter.is_new() { bytes.min(FIRST_BYTES) } else { bytes }
+        // Three times as much comes with each until enough is known.
+        self.meter.learning().map_or(bytes, |came| bytes.min(FIRST_BYTES.max(came.saturating_mul(2))))
     }
 
     /// Whether what is left from `position` on is worth being cut into pieces.

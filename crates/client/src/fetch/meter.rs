@@ -13,6 +13,9 @@ const NEWEST: f64 = 0.4;
 /// A fetch of fewer batches says little of the partition, once something is known: mostly it brings the rest of a piece.
 const TELLING_BATCHES: usize = 4;
 
+/// From fewer batches nobody can tell how large they are: pieces that are cut too small lose a batch each.
+const KNOWN_BATCHES: usize = 6;
+
 /// What a compressed byte is taken to become before one has been seen.
 const FIRST_EXPANSION: usize = 4;
 
@@ -71,6 +74,8 @@ struct State {
     even: Option<(i64, i64)>,
     /// The fetches in a row that showed it.
     even_fetches: u32,
+    /// How many were seen, up to what is needed.
+    batches: usize,
     fetches: u64,
     received: u64,
     used: u64,
@@ -99,7 +104,8 @@ impl Meter {
         let Passed { bytes, wanted, batches, squares, offsets, last_base, each } = sample.passed;
         state.used += wanted as u64;
         state.see_batches(batches, last_base, each);
-        if offsets <= 0 || bytes == 0 || (batches < TELLING_BATCHES && state.bytes_per_offset.is_some()) {
+        state.batches = state.batches.saturating_add(batches).min(KNOWN_BATCHES);
+        if offsets <= 0 || bytes == 0 || (batches < TELLING_BATCHES && state.density().is_some()) {
             return;
         }
         let density = bytes as f64 / offsets as f64;
@@ -120,9 +126,10 @@ impl Meter {
         self.state.lock().throttled += 1;
     }
 
-    /// Whether nothing is known yet.
-    pub(super) fn is_new(&self) -> bool {
-        self.state.lock().bytes_per_offset.is_none()
+    /// While too little is known: what came so far, in bytes.
+    pub(super) fn learning(&self) -> Option<usize> {
+        let state = self.state.lock();
+        state.density().is_none().then(|| usize::try_from(state.received).unwrap_or(usize::MAX))
     }
 
     /// Takes note of what a compressed batch became.
@@ -141,11 +148,11 @@ impl Meter {
         Totals { fetches, received, used, throttled }
     }
 
-    /// Where a piece of about `bytes` ends that begins at `start`; `None` while nothing is known. A remainder up to `end`
+    /// Where a piece of about `bytes` ends that begins at `start`; `None` while too little is known. A remainder up to `end`
     /// that would be less than half a piece is taken along.
     pub(super) fn piece_end(&self, start: i64, end: i64, bytes: usize) -> Option<i64> {
         let state = *self.state.lock();
-        let density = state.bytes_per_offset?;
+        let density = state.density()?;
         // One fetch of `bytes` brings it all.
         let (least, margin) = state.piece();
         let bytes = (bytes as f64 - state.batch_bytes * margin).max(state.batch_bytes * least);
@@ -159,7 +166,7 @@ impl Meter {
     pub(super) fn bytes_of(&self, start: i64, end: i64) -> Option<usize> {
         let state = *self.state.lock();
         let offsets = end.saturating_sub(start).max(0) as f64;
-        let bytes = state.bytes_per_offset? * offsets + state.batch_bytes * state.piece().1;
+        let bytes = state.density()? * offsets + state.batch_bytes * state.piece().1;
         Some(bytes.min(usize::MAX as f64) as usize)
     }
 
@@ -182,6 +189,11 @@ impl Meter {
 }
 
 impl State {
+    /// The bytes of an offset, when enough is known.
+    fn density(&self) -> Option<f64> {
+        self.bytes_per_offset.filter(|_| self.batches >= KNOWN_BATCHES)
+    }
+
     fn see_batches(&mut self, batches: usize, last_base: i64, each: Option<i64>) {
         if batches < 2 {
             // One batch is as long as it is, and no word against the others: at the end of a log or of a piece.
@@ -230,6 +242,11 @@ mod tests {
         // What moved no position says nothing either.
         meter.add(sample(0, 10, 0));
         assert_eq!(meter.piece_end(0, 100, 10), None);
+        // Nor do a few batches.
+        meter.add(sample(500, 5, 5));
+        assert_eq!((meter.piece_end(0, 100, 10), meter.learning()), (None, Some(500)));
+        meter.add(sample(300, 3, 3));
+        assert_eq!((meter.piece_end(0, 100, 10), meter.learning()), (Some(48), None));
     }
 
     #[test]
@@ -300,10 +317,10 @@ mod tests {
     #[test]
     fn absurd_densities_cut_within_the_range() {
         let meter = Meter::default();
-        meter.add(sample(1, i64::MAX, 1));
+        meter.add(sample(8, i64::MAX, 8));
         assert_eq!(meter.piece_end(5, i64::MAX, usize::MAX), Some(i64::MAX));
         let dense = Meter::default();
-        dense.add(sample(usize::MAX, 1, 1));
+        dense.add(sample(usize::MAX, 8, 8));
         assert_eq!(dense.piece_end(5, 100, 1), Some(53));
         assert!(dense.bytes_of(0, i64::MAX).is_some());
     }
